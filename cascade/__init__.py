@@ -1,0 +1,1 @@
+"""cascade: a streaming privacy filter for speech."""

@@ -1,0 +1,1 @@
+"""Third-party models, one file each: the only place that imports them."""

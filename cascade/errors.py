@@ -1,0 +1,55 @@
+"""Everything that cascade raises on purpose.
+
+    CascadeError              one line for the user; exit code 2
+    ├── ConfigError           a configuration that cannot be used
+    ├── AudioError            a recording that cannot be read
+    ├── EnrolmentError        an enrolment that says too little, or too much, about one voice
+    ├── QuestionError         a question that cannot be asked
+    ├── MissingExtraError     a Python package that a stage needs is not installed
+    ├── ModelError            a model's files are missing, or are not the ones that the manifest names
+    ├── BackendError          a model or server failed on good input
+    └── OutputError           a place that cannot be written, or must not be overwritten
+
+A message says what came, what was expected and what to do. It never holds audio, text or an embedding.
+"""
+
+from __future__ import annotations
+
+
+class CascadeError(Exception):
+    """Base of all; its text is one line that a user can act on."""
+
+
+class ConfigError(CascadeError):
+    """A configuration that cannot be used."""
+
+
+class AudioError(CascadeError):
+    """A recording that cannot be read."""
+
+
+class EnrolmentError(CascadeError):
+    """An enrolment that is too short, too quiet, or holds more than one voice."""
+
+
+class QuestionError(CascadeError):
+    """A question that cannot be asked."""
+
+
+class MissingExtraError(CascadeError):
+    """A Python package that a stage needs is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"the Python package '{package}' is not installed; install it with: pip install 'cascade[{extra}]'")
+
+
+class ModelError(CascadeError):
+    """A model's files are missing, or are not the ones that the manifest names."""
+
+
+class BackendError(CascadeError):
+    """A model or a server failed on input that was right."""
+
+
+class OutputError(CascadeError):
+    """A place that cannot be written, or must not be overwritten."""

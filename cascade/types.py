@@ -1,0 +1,344 @@
+"""The data, in the order in which they flow.
+
+    AudioChunk -> SeparatedChunk -> SpeakerTurn -> [GATE] -> AdmittedTurn -> Utterance -> Answer
+                                                        \\-> Withheld
+
+Time is an integer number of samples at 16 kHz since the stream began; spans are half-open. Seconds exist only as
+properties and in files. Audio is float32, full scale is [-1, 1]. An array never travels without its span.
+
+What stands before the gate (AudioChunk, SeparatedChunk, SpeakerTurn) may hold a bystander's speech: it has a redacted
+repr and refuses pickle and copy, so that it does not get into a log, a cache or another process by accident.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Never, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+SAMPLE_RATE: Final = 16_000
+"""Samples per second of everything between audio.py and asr.py. Silero VAD, the d-vector encoder and Whisper use it."""
+
+Samples = NDArray[np.float32]
+"""Audio, (n_samples,) or (n_sources, n_samples)."""
+
+Vector = NDArray[np.float32]
+"""An embedding, (dim,)."""
+
+
+def seconds(duration_s: float) -> int:
+    """Return a duration in seconds as a whole number of samples."""
+    return round(duration_s * SAMPLE_RATE)
+
+
+class Mode(StrEnum):
+    """What the user asks for. SH-Bench asks the same system in both."""
+
+    SELECTIVE = "selective"
+    """Only the main speaker goes on."""
+    GENERAL = "general"
+    """Everyone goes on, labelled."""
+
+
+class AdmitReason(StrEnum):
+    """Why a turn passed the gate."""
+
+    MAIN_SPEAKER = "main_speaker"
+    GENERAL_MODE = "general_mode"
+    EVERYONE = "everyone"
+
+
+class WithholdReason(StrEnum):
+    """Why a turn did not pass the gate; the list is closed."""
+
+    BYSTANDER = "bystander"
+    """The evidence speaks for somebody else."""
+    UNDECIDED = "undecided"
+    """No main speaker was known in time (nobody enrolled, nobody dominant yet)."""
+    TOO_SHORT = "too_short"
+    """Shorter than `min_turn_s`: too little to tell a voice by."""
+    OVERLAPPED = "overlapped"
+    """Two speak at once and the overlap policy withholds that."""
+    NO_EMBEDDING = "no_embedding"
+    """The turn has no embedding, or one that is not a number."""
+    GATE_ERROR = "gate_error"
+    """The gate itself failed on this turn."""
+
+
+@final
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A half-open stretch of the stream, [start, end), in samples at 16 kHz."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(f"a span needs 0 <= start <= end, got [{self.start}, {self.end})")
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __bool__(self) -> bool:
+        return self.end > self.start
+
+    def __and__(self, other: Span) -> Span:
+        """Return what both cover; an empty span where they do not meet."""
+        start = max(self.start, other.start)
+        return Span(start, max(start, min(self.end, other.end)))
+
+    def overlaps(self, other: Span) -> bool:
+        """Tell whether the two share at least one sample."""
+        return bool(self & other)
+
+    @property
+    def start_s(self) -> float:
+        """Seconds from the start of the stream to the first sample."""
+        return self.start / SAMPLE_RATE
+
+    @property
+    def end_s(self) -> float:
+        """Seconds from the start of the stream to just after the last sample."""
+        return self.end / SAMPLE_RATE
+
+    @property
+    def duration_s(self) -> float:
+        """Length in seconds."""
+        return len(self) / SAMPLE_RATE
+
+    def __str__(self) -> str:
+        return f"[{self.start_s:.3f} s, {self.end_s:.3f} s)"
+
+
+class _Ungated:
+    """Speech that has not passed the gate: never shown, never serialised."""
+
+    __slots__ = ()
+    span: Span
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.span}, not gated>"
+
+    def __reduce_ex__(self, protocol: object) -> Never:
+        raise TypeError(f"{type(self).__name__} has not passed the gate: it cannot be pickled or copied")
+
+    def __deepcopy__(self, memo: object) -> Never:
+        self.__reduce_ex__(memo)
+
+    __copy__ = __reduce__ = __getstate__ = lambda self: self.__reduce_ex__(0)
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class AudioChunk(_Ungated):
+    """What the microphone heard, as it arrives; mixture is (n_samples,)."""
+
+    span: Span
+    mixture: Samples
+
+    def __post_init__(self) -> None:
+        _check_audio("mixture", self.mixture, self.span, ndim=1)
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class SeparatedChunk(_Ungated):
+    """The mixture (n_samples,) and its sources (n_sources, n_samples), in an order that holds for the whole stream."""
+
+    span: Span
+    mixture: Samples
+    sources: Samples
+
+    def __post_init__(self) -> None:
+        _check_audio("mixture", self.mixture, self.span, ndim=1)
+        _check_audio("sources", self.sources, self.span, ndim=2)
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class SpeakerTurn(_Ungated):
+    """One speaker, uninterrupted, as the diarization sees it.
+
+    embedding is (dim,) with unit norm, or all NaN where the turn gave none. level_db is the level of its speech in dB
+    relative to full scale. overlapped tells that somebody else speaks in it too.
+    """
+
+    span: Span
+    speaker: str
+    samples: Samples
+    embedding: Vector
+    level_db: float
+    overlapped: bool = False
+
+    def __post_init__(self) -> None:
+        _check_audio("samples", self.samples, self.span, ndim=1)
+        if self.embedding.ndim != 1:
+            raise ValueError(f"embedding must be (dim,), got shape {self.embedding.shape}")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The gate's leave to pass. Only gate.py makes one.
+
+    evidence is the similarity (or probability) that the decision rests on; it was at least `threshold`, unless the
+    mode or the stage admits everyone.
+    """
+
+    mode: Mode
+    reason: AdmitReason
+    evidence: float
+    threshold: float
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class AdmittedTurn:
+    """A turn that passed the gate: samples (n_samples,) and the leave to use them."""
+
+    span: Span
+    speaker: str
+    samples: Samples
+    admission: Admission
+
+    def __post_init__(self) -> None:
+        _check_audio("samples", self.samples, self.span, ndim=1)
+
+    def __repr__(self) -> str:
+        return f"<AdmittedTurn {self.span} {self.speaker}, {self.admission.reason}>"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """What is left of a turn that did not pass: when, which label, why. No audio, no text, no embedding.
+
+    evidence is NaN where none could be had.
+    """
+
+    span: Span
+    speaker: str
+    reason: WithholdReason
+    evidence: float = math.nan
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A recognised word; span is in the original recording's time, probability in [0, 1]."""
+
+    span: Span
+    text: str
+    probability: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """The text of an admitted turn. looped tells that the recogniser repeated itself there."""
+
+    span: Span
+    speaker: str
+    text: str
+    words: tuple[Word, ...]
+    admission: Admission
+    looped: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """Utterances and withheld spans of one recording, in time order."""
+
+    items: tuple[Utterance | Withheld, ...] = ()
+
+    @staticmethod
+    def of(items: Iterable[Utterance | Withheld]) -> Transcript:
+        """Build a transcript from items in any order."""
+        return Transcript(tuple(sorted(items, key=lambda item: item.span)))
+
+    @property
+    def utterances(self) -> tuple[Utterance, ...]:
+        """What was said by those who were admitted."""
+        return tuple(item for item in self.items if isinstance(item, Utterance))
+
+    @property
+    def withheld(self) -> tuple[Withheld, ...]:
+        """What was not let through."""
+        return tuple(item for item in self.items if isinstance(item, Withheld))
+
+    @property
+    def text(self) -> str:
+        """All admitted text, one utterance a line, without placeholders."""
+        return "\n".join(utterance.text for utterance in self.utterances)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about the recording; without options it is an open one.
+
+    dont_know is the index of the option that says "I don't know", if one does.
+    """
+
+    text: str
+    options: tuple[str, ...] = ()
+    dont_know: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise ValueError("a question needs a text, got an empty one")
+        if self.dont_know is not None and not 0 <= self.dont_know < len(self.options):
+            raise ValueError(f"dont_know must be the index of one of {len(self.options)} options, got {self.dont_know}")
+
+
+class Outcome(StrEnum):
+    """How an answer came about; everything but ANSWERED counts as wrong and is counted apart."""
+
+    ANSWERED = "answered"
+    DONT_KNOW = "dont_know"
+    """The transcript does not hold the answer, and the answerer says so."""
+    UNPARSED = "unparsed"
+    """Something was said, but no option can be read in it."""
+    REFUSED = "refused"
+    FILTERED = "filtered"
+    """A provider's content filter cut the answer."""
+    EMPTY = "empty"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer, and why.
+
+    choice is the index of the chosen option (None for an open question or where none was chosen); why is the sentence
+    of the transcript that the answer rests on; probabilities has one number an option, or is empty where the answerer
+    has none.
+    """
+
+    text: str
+    outcome: Outcome
+    choice: int | None = None
+    why: str = ""
+    probabilities: tuple[float, ...] = ()
+
+
+def _check_audio(name: str, audio: Samples, span: Span, *, ndim: int) -> None:
+    """Raise ValueError unless audio is float32, of ndim dimensions, and as long as its span."""
+    if audio.dtype != np.float32:
+        raise ValueError(f"{name} must be float32, got {audio.dtype}")
+    if audio.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {audio.shape}")
+    if audio.shape[-1] != len(span):
+        raise ValueError(f"{name} has {audio.shape[-1]} samples, but its span {span} has {len(span)}")
+
+
+def concatenate(parts: Sequence[Samples]) -> Samples:
+    """Join pieces of audio along time; nothing gives an empty array."""
+    return np.concatenate(parts, axis=-1) if parts else np.zeros(0, np.float32)
