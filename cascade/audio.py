@@ -1,0 +1,591 @@
+"""File or pipe -> AudioChunk: decoding, downmixing, resampling; and SampleBuffer, the one buffer that stages use.
+
+A recording passes through a row of generators, each of which holds a block at a time:
+
+    bytes -> decoder -> mono blocks at the file's rate -> checked -> 16 kHz in [-1, 1] -> chunks of equal length
+
+Two decoders share the work. soundfile reads what is stored sample by sample (wav, aiff, w64, caf, au): it is exact and
+fast. PyAV reads everything that is made of packets (mp3, flac, ogg, opus, m4a, webm, video) and all pipes: where
+libsndfile stops at the first damaged packet of an mp3 or flac and drops the rest, FFmpeg goes on behind it, and it can
+read what cannot be rewound. Nothing of the audio is ever written to disk.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cascade.errors import AudioError
+from cascade.types import SAMPLE_RATE, AudioChunk, Samples, Span, concatenate, seconds
+
+if TYPE_CHECKING:
+    import av
+    import soundfile
+
+_log = logging.getLogger(__name__)
+
+_BLOCK_FRAMES: Final = 1 << 14
+"""Frames that soundfile decodes at once: 0.4 s at 44.1 kHz."""
+
+_SAMPLED: Final = (b"RIFF", b"RIFX", b"RF64", b"FORM", b"riff", b"caff", b".snd")
+"""How the containers begin that soundfile is asked to read: wav (three kinds), aiff, w64, caf, au."""
+
+_LOUDEST: Final = 100.0
+"""Samples beyond this multiple of full scale (40 dB) are integers stored as floats, or damage, never sound."""
+
+_RATES: Final = range(1_000, 768_001)
+"""Sample rates, in Hz, that a recording may have; others come from a damaged header."""
+
+_STREAMED_SIZE: Final = 0x7FFF_0000
+"""Sizes from here on in a 32-bit header mean "unknown": ffmpeg writes 0xFFFFFFFF, sox and arecord about 2**31."""
+
+_SLACK_BYTES: Final = 64
+"""Writers disagree by a few bytes on what the size in a header covers."""
+
+_POOL_BYTES: Final = 512 * 2**20
+"""The most that is held in memory of a piped recording that can only be decoded by jumping around in it."""
+
+_NO_PROTOCOL: Final = {"protocol_whitelist": "none"}
+"""Keeps FFmpeg from opening anything but the bytes it is handed: a playlist or SDP file would make it open others."""
+
+_FORMATS: Final = "wav, flac, mp3, m4a, ogg, opus or webm"
+
+
+class SampleBuffer:
+    """Audio (n_samples,) between two absolute positions of the stream; grows at its end, shrinks at its start.
+
+    Appending costs amortised O(1) a sample, and the memory is at most four times what is kept (or a second).
+    """
+
+    _LEAST = SAMPLE_RATE
+    """Samples of room below which shrinking is not worth while."""
+
+    def __init__(self, start: int = 0) -> None:
+        """Make an empty buffer whose first sample will stand at position `start`."""
+        self._start = self._end = start
+        self._room: Samples = np.empty(self._LEAST, np.float32)
+        self._first = 0  # where in the room the sample at `start` lies
+
+    @property
+    def start(self) -> int:
+        """Position of the first sample that is kept."""
+        return self._start
+
+    @property
+    def end(self) -> int:
+        """Position just behind the last sample."""
+        return self._end
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    def append(self, samples: Samples, span: Span | None = None) -> None:
+        """Add samples (n_samples,) at the end; a span, when given, must begin there and be as long as they are.
+
+        Raises:
+            ValueError: samples are not float32 (n_samples,), or span leaves a gap, overlaps, or has another length.
+        """
+        if samples.dtype != np.float32 or samples.ndim != 1:
+            raise ValueError(f"expected float32 samples (n_samples,), got {samples.dtype} of shape {samples.shape}")
+        if span is not None:
+            self._check_follows(span, len(samples))
+        self._make_room(len(samples))
+        last = self._first + len(self)
+        self._room[last : last + len(samples)] = samples
+        self._end += len(samples)
+
+    def take(self, span: Span) -> Samples:
+        """Return a copy of the samples (n_samples,) in span.
+
+        Raises:
+            ValueError: the buffer does not hold all of span.
+        """
+        if span.start < self._start or span.end > self._end:
+            raise ValueError(
+                f"samples [{span.start}, {span.end}) were asked for, the buffer holds [{self._start}, {self._end})"
+            )
+        offset = self._first - self._start
+        return self._room[span.start + offset : span.end + offset].copy()
+
+    def drop_before(self, position: int) -> None:
+        """Forget all samples before position; one outside what is kept drops nothing, or all of it."""
+        position = min(max(position, self._start), self._end)
+        self._first += position - self._start
+        self._start = position
+        if len(self._room) > self._LEAST and 4 * len(self) < len(self._room):
+            self._move(2 * len(self))
+
+    def _check_follows(self, span: Span, n_samples: int) -> None:
+        if len(span) != n_samples:
+            raise ValueError(f"{n_samples} samples came with the span [{span.start}, {span.end}) of {len(span)}")
+        if span.start != self._end:
+            fault = "a gap" if span.start > self._end else "an overlap"
+            raise ValueError(f"{fault}: samples from {span.start} on came, those from {self._end} on were expected")
+
+    def _make_room(self, n_samples: int) -> None:
+        needed = len(self) + n_samples
+        if self._first + needed > len(self._room):
+            self._move(2 * needed)
+
+    def _move(self, room: int) -> None:
+        """Move what is kept to the start of an array that holds `room` samples."""
+        fresh = np.empty(max(room, self._LEAST), np.float32)
+        fresh[: len(self)] = self._room[self._first : self._first + len(self)]
+        self._room, self._first = fresh, 0
+
+
+def open_audio(source: Path | str, *, block_s: float = 0.1) -> Iterator[AudioChunk]:
+    """Decode a recording into chunks of 16 kHz mono audio with contiguous spans from 0.
+
+    Channels are averaged, and what exceeds full scale is clipped to [-1, 1]. A recording that is cut off or damaged
+    gives what can be decoded of it, and one line in the log of `cascade.audio`. Errors come with the first chunk that
+    is asked for, a NaN when it is reached.
+
+    Args:
+        source: a file of any kind that soundfile or FFmpeg know, or "-" for standard input.
+        block_s: length of each chunk but the last, in seconds.
+
+    Raises:
+        AudioError: source cannot be read, holds no audio, or holds numbers that are no sound.
+        ValueError: block_s is shorter than a sample.
+    """
+    size = seconds(block_s)
+    if size < 1:
+        raise ValueError(f"block_s must be at least one sample (1/{SAMPLE_RATE} s), got {block_s}")
+    return _chunks(source, size)
+
+
+def read_audio(source: Path | str, *, limit_s: float | None = None) -> Samples:
+    """Return a whole recording, or its first limit_s seconds, as 16 kHz mono samples (n_samples,) in [-1, 1].
+
+    Raises:
+        AudioError: source cannot be read, holds no audio, or holds numbers that are no sound.
+        ValueError: limit_s is negative.
+    """
+    if limit_s is not None and limit_s < 0:
+        raise ValueError(f"limit_s must not be negative, got {limit_s}")
+    limit = None if limit_s is None else seconds(limit_s)
+    parts: list[Samples] = []
+    with closing(_chunks(source, SAMPLE_RATE)) as chunks:
+        for chunk in chunks:
+            parts.append(chunk.mixture)
+            if limit is not None and chunk.span.end >= limit:
+                break
+    return concatenate(parts)[:limit]
+
+
+def _chunks(source: Path | str, size: int) -> Generator[AudioChunk, None, None]:
+    with _opened(source) as reader:
+        yield from _cut(_resampled(_checked(_decoded(reader), reader.label), reader.label), size)
+
+
+def _cut(pieces: Iterable[Samples], size: int) -> Iterator[AudioChunk]:
+    """Cut audio into chunks of `size` samples; the last one is what is left."""
+    buffer = SampleBuffer()
+    for piece in pieces:
+        buffer.append(piece)
+        while len(buffer) >= size:
+            yield _chunk(buffer, Span(buffer.start, buffer.start + size))
+    if len(buffer):
+        yield _chunk(buffer, Span(buffer.start, buffer.end))
+
+
+def _chunk(buffer: SampleBuffer, span: Span) -> AudioChunk:
+    chunk = AudioChunk(span, buffer.take(span))
+    buffer.drop_before(span.end)
+    return chunk
+
+
+# --- reading bytes ---------------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """An open file as decoders may see it: without its name, and with its faults kept.
+
+    A name can mean a format to libsndfile and a protocol to FFmpeg. An exception inside a decoder's callback would be
+    lost or printed; so `read` reports the end of the file instead, and `check` raises the exception afterwards.
+    """
+
+    def __init__(self, raw: BinaryIO, label: str) -> None:
+        self.label = label
+        self._raw = raw
+        self._fault: BaseException | None = None
+        self._seekable = raw.seekable() and raw.tell() == 0
+        # A pipe hands over what it has (read1), so that live audio does not wait for a full block.
+        self._read: Callable[[int], bytes] = raw.read if self._seekable else getattr(raw, "read1", raw.read)
+        self._pending = b""
+        self._count = 0
+        self.head = self._sniff(2048)
+        if not self._seekable and _jumps(self.head):
+            self._pool()
+
+    def read(self, size: int) -> bytes:
+        """Return at most size bytes; none at the end of the file and after a fault."""
+        if self._fault is not None:
+            return b""
+        try:
+            if self._pending:
+                data, self._pending = self._pending[:size], self._pending[size:]
+            else:
+                data = self._read(size)
+        except BaseException as fault:  # KeyboardInterrupt too: see the class
+            self._fault = fault
+            return b""
+        self._count += len(data)
+        return data
+
+    def seekable(self) -> bool:
+        """Tell whether the file can be rewound."""
+        return self._seekable
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move as io.IOBase.seek does."""
+        return self._raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the position in bytes."""
+        return self._raw.tell()
+
+    def check(self) -> None:
+        """Raise what went wrong while a decoder was reading."""
+        if isinstance(self._fault, OSError):
+            raise AudioError(f"{self.label} could not be read to its end: {self._fault.strerror or self._fault}")
+        if self._fault is not None:
+            raise self._fault
+
+    def missing(self) -> float:
+        """Return the share of the bytes that the header of a wav or aiff announces but that are not there."""
+        announced = _announced_bytes(self.head)
+        if not announced:
+            return 0.0
+        there = self.size() if self._seekable else self._count_up_to(announced)
+        return 1 - there / announced if announced - there > _SLACK_BYTES else 0.0
+
+    def size(self) -> int:
+        """Return the length in bytes of a file that can be rewound; the position stays."""
+        here = self.tell()
+        end = self.seek(0, io.SEEK_END)
+        self.seek(here)
+        return end
+
+    def _sniff(self, size: int) -> bytes:
+        head = b""
+        while len(head) < size and (data := self.read(size - len(head))):
+            head += data
+        if self._seekable:
+            self.seek(0)
+        else:
+            self._pending = head
+        self._count = 0
+        return head
+
+    def _pool(self) -> None:
+        data = bytearray()
+        while block := self.read(1 << 16):
+            data += block
+            if len(data) > _POOL_BYTES:
+                raise AudioError(
+                    f"{self.label} is an m4a, mp4 or caf of more than {_POOL_BYTES >> 20} MB whose index does not come "
+                    "first, which cannot be decoded from a pipe; give the file's name instead"
+                )
+        self._raw, self._seekable = io.BytesIO(data), True
+        self._read = self._raw.read
+
+    def _count_up_to(self, announced: int) -> int:
+        while self._count < announced and self.read(1 << 16):
+            pass  # the decoder stops behind the samples; what follows them belongs to the file too
+        return self._count
+
+
+def _jumps(head: bytes) -> bool:
+    """Tell whether a file that begins like this can only be decoded by jumping around in it.
+
+    An mp4 or m4a can be streamed when its index (moov) stands before the sound, thus right behind the ftyp box.
+    """
+    behind = int.from_bytes(head[:4], "big")
+    return head[:4] == b"caff" or (head[4:8] == b"ftyp" and head[behind + 4 : behind + 8] != b"moov")
+
+
+def _announced_bytes(head: bytes) -> int:
+    """Return the length in bytes that a RIFF or IFF header gives to its file, or 0 where it gives none."""
+    order = {b"RIFF": "little", b"RIFX": "big", b"FORM": "big"}.get(head[:4])
+    if order is None:
+        return 0
+    size = int.from_bytes(head[4:8], "little" if order == "little" else "big")
+    return size + 8 if 0 < size < _STREAMED_SIZE else 0
+
+
+@contextmanager
+def _opened(source: Path | str) -> Iterator[_Reader]:
+    """Open a file, or lend standard input, which stays open.
+
+    Raises:
+        AudioError: there is no such file, it may not be read, or it is empty.
+    """
+    if str(source) == "-":
+        yield _filled(_standard_input(), "standard input")
+        return
+    label = repr(str(source))
+    try:
+        if Path(source).is_dir():
+            raise AudioError(f"{label} is a directory, expected a recording; give the file in it")
+        raw = Path(source).open("rb")  # noqa: SIM115 (an error of the with block below is not this one)
+    except FileNotFoundError:
+        raise AudioError(f"{label} does not exist, expected a recording; check its name and folder") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise AudioError(f"{label} cannot be opened: {reason}; expected a recording that may be read") from None
+    with raw:
+        yield _filled(raw, label)
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise AudioError("standard input is no recording; send one in, as in: cascade run - < talk.wav")
+    return sys.stdin.buffer
+
+
+def _filled(raw: BinaryIO, label: str) -> _Reader:
+    reader = _Reader(raw, label)
+    reader.check()
+    if not reader.head:
+        raise AudioError(f"{label} is empty (0 bytes), expected a recording such as {_FORMATS}")
+    return reader
+
+
+# --- decoding --------------------------------------------------------------------------------------------------------
+
+
+class _Block(NamedTuple):
+    """Mono samples (n_samples,) at rate, in Hz."""
+
+    rate: int
+    samples: Samples
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What a decoder made of a recording, for the notice at its end; times in seconds."""
+
+    decoded_s: float = 0.0
+    expected_s: float = 0.0
+    faults: int = 0
+
+    def report(self, reader: _Reader) -> None:
+        """Write one line to the log when part of the recording is not there or could not be decoded."""
+        missing = reader.missing()
+        if missing:
+            _log.warning(
+                "%s is cut off: %.1f %% of what its header announces is not there; the %.2f s that are there are used",
+                *(reader.label, 100 * missing, self.decoded_s),
+            )
+        elif self.faults or self.expected_s - self.decoded_s > 0.25:
+            _log.warning(
+                "%s is damaged or cut off: %.2f s of %.2f s could be decoded (%d faults) and are used",
+                *(reader.label, self.decoded_s, max(self.expected_s, self.decoded_s), self.faults),
+            )
+
+
+def _decoded(reader: _Reader) -> Iterator[_Block]:
+    file = _open_sampled(reader)
+    if file is None:
+        yield from _decode_packets(reader)
+    else:
+        yield from _decode_samples(file, reader)
+
+
+def _open_sampled(reader: _Reader) -> soundfile.SoundFile | None:
+    """Open reader with soundfile, or return None where PyAV is the one to read it."""
+    import soundfile
+
+    if not reader.seekable() or reader.head[:4] not in _SAMPLED:
+        return None
+    try:
+        file = soundfile.SoundFile(reader)
+    except soundfile.LibsndfileError:
+        reader.seek(0)
+        return None
+    # mp3 in a wav is made of packets; and libsndfile believes the "0 samples" of a wav that was never closed.
+    unclosed = file.frames == 0 and reader.size() - _announced_bytes(reader.head) > _SLACK_BYTES
+    if unclosed or file.subtype.startswith("MPEG"):
+        file.close()
+        reader.seek(0)
+        return None
+    return file
+
+
+def _decode_samples(file: soundfile.SoundFile, reader: _Reader) -> Iterator[_Block]:
+    import soundfile
+
+    heard = _Heard(expected_s=file.frames / max(file.samplerate, 1))
+    with file:
+        while True:
+            try:
+                block = file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)
+            except soundfile.LibsndfileError:
+                heard.faults += 1
+                break
+            if not len(block):
+                break
+            heard.decoded_s += len(block) / file.samplerate
+            yield _Block(file.samplerate, _downmix(block.T))
+    reader.check()
+    heard.report(reader)
+
+
+def _decode_packets(reader: _Reader) -> Iterator[_Block]:
+    heard = _Heard()
+    with _open_container(reader) as container:
+        stream = _audio_stream(container, reader.label)
+        if stream.duration and stream.time_base and _knows_its_length(container.format.name, reader.head):
+            heard.expected_s = float(stream.duration * stream.time_base)
+        origin_s: float | None = None
+        for frame in _frames(container, stream, heard):
+            heard.decoded_s += frame.samples / frame.sample_rate
+            if frame.time is not None:
+                origin_s = frame.time if origin_s is None else origin_s
+                heard.expected_s = max(heard.expected_s, frame.time - origin_s + frame.samples / frame.sample_rate)
+            yield _Block(frame.sample_rate, _downmix(_planes(frame)))
+    reader.check()
+    if heard.faults and not heard.decoded_s:
+        raise AudioError(
+            f"{reader.label} has the form of a recording ({container.format.name}), but none of its sound can be "
+            "decoded; the file is damaged, encrypted or of a kind that FFmpeg does not know: export it again as wav"
+        )
+    heard.report(reader)
+
+
+def _knows_its_length(format_name: str, head: bytes) -> bool:
+    """Tell whether the duration that FFmpeg gives stood in the header; it guesses others from the bit rate."""
+    return format_name.startswith(("flac", "mov")) or (format_name == "mp3" and (b"Xing" in head or b"Info" in head))
+
+
+def _open_container(reader: _Reader) -> av.container.InputContainer:
+    import av
+
+    try:
+        # Tags are not needed, and old ones are seldom the UTF-8 that PyAV insists on.
+        return av.open(reader, "r", options=_NO_PROTOCOL, metadata_errors="ignore")
+    except (av.FFmpegError, OSError, ValueError) as error:
+        reader.check()
+        reason = getattr(error, "strerror", None) or "unknown format"
+        raise AudioError(
+            f"{reader.label} is not a recording that can be decoded ({reason[0].lower()}{reason[1:]}); expected audio "
+            f"such as {_FORMATS}: check that it is the right file, and whole"
+        ) from None
+
+
+def _audio_stream(container: av.container.InputContainer, label: str) -> av.AudioStream:
+    """Return the first audio stream, which a player would play."""
+    if not container.streams.audio:
+        kinds = ", ".join(sorted({stream.type or "unknown" for stream in container.streams})) or "nothing"
+        raise AudioError(
+            f"{label} holds no sound ({container.format.name} with {kinds}); expected audio such as {_FORMATS}"
+        )
+    stream = container.streams.audio[0]
+    if stream.codec_context is None:
+        raise AudioError(
+            f"{label} holds sound ({container.format.name}) of a kind that FFmpeg does not know: export it as wav"
+        )
+    return stream
+
+
+def _frames(container: av.container.InputContainer, stream: av.AudioStream, heard: _Heard) -> Iterator[av.AudioFrame]:
+    """Decode packet after packet; skip those that are damaged, and stop where the container itself breaks off."""
+    import av
+
+    packets = container.demux(stream)
+    while True:
+        try:
+            packet = next(packets, None)
+        except av.FFmpegError:
+            heard.faults += 1
+            return
+        if packet is None:
+            return
+        try:
+            frames = packet.decode()
+        except av.FFmpegError:
+            heard.faults += 1
+            continue
+        yield from (frame for frame in frames if isinstance(frame, av.AudioFrame) and frame.sample_rate > 0)
+
+
+def _planes(frame: av.AudioFrame) -> Samples:
+    """Return a frame of any sample format as float32 (n_channels, n_samples) with full scale 1."""
+    data: NDArray[Any] = frame.to_ndarray()
+    if not frame.format.is_planar:
+        data = data.reshape(-1, len(frame.layout.channels)).T
+    if data.dtype.kind == "f":
+        return data.astype(np.float32)
+    full_scale = 2.0 ** (8 * data.dtype.itemsize - 1)
+    middle = full_scale if data.dtype.kind == "u" else 0.0
+    return (data.astype(np.float32) - np.float32(middle)) / np.float32(full_scale)
+
+
+def _downmix(planes: Samples) -> Samples:
+    """Average the channels: (n_channels, n_samples) -> (n_samples,)."""
+    return np.ascontiguousarray(planes[0]) if len(planes) == 1 else planes.mean(axis=0, dtype=np.float32)
+
+
+# --- checking and resampling -----------------------------------------------------------------------------------------
+
+
+def _checked(blocks: Iterable[_Block], label: str) -> Iterator[_Block]:
+    """Pass on what can be sound.
+
+    A NaN is an error and not a zero: it shows that the program which wrote the file failed, and its neighbours are then
+    worth as little. Turned into silence it would take words out of the transcript without a trace.
+
+    Raises:
+        AudioError: a sample is NaN, infinite or absurdly large, or the rate is none that recordings have.
+    """
+    time_s = 0.0
+    for rate, samples in blocks:
+        if rate not in _RATES:
+            raise AudioError(
+                f"{label} claims a sample rate of {rate} Hz, expected {_RATES[0]} to {_RATES[-1]} Hz: its header is "
+                "damaged; export it again"
+            )
+        wrong = np.flatnonzero(~(np.abs(samples) <= _LOUDEST))  # a comparison with NaN is false
+        if len(wrong):
+            kind = "far above full scale" if np.isfinite(samples[wrong[0]]) else "not a finite number"
+            raise AudioError(
+                f"{label} holds a sample that is {kind} at {time_s + wrong[0] / rate:.3f} s; expected samples in "
+                "[-1, 1]: export the recording again, as 16-bit wav"
+            )
+        time_s += len(samples) / rate
+        yield _Block(rate, samples)
+
+
+def _resampled(blocks: Iterable[_Block], label: str) -> Iterator[Samples]:
+    """Bring blocks to 16 kHz and into [-1, 1]; the rate may change on the way, as it does in joined streams."""
+    rate, convert = SAMPLE_RATE, _converter(SAMPLE_RATE)
+    for block in blocks:
+        if block.rate != rate:
+            yield convert(np.zeros(0, np.float32), True)
+            rate, convert = block.rate, _converter(block.rate)
+        yield convert(block.samples, False)
+    yield convert(np.zeros(0, np.float32), True)
+
+
+def _converter(rate: int) -> Callable[[Samples, bool], Samples]:
+    """Return a function that resamples from rate to 16 kHz without delay: (samples, is_last) -> samples, clipped.
+
+    Clipping comes last, since a resampler overshoots at steps.
+    """
+    if rate == SAMPLE_RATE:
+        return lambda samples, _: np.clip(samples, -1.0, 1.0)
+    import soxr
+
+    stream = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32", quality="HQ")
+    return lambda samples, last: np.clip(stream.resample_chunk(samples, last=last), -1.0, 1.0)

@@ -1,0 +1,43 @@
+"""Weights that come inside Python packages: where they lie, without importing the package that carries them."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from cascade.errors import MissingExtraError, ModelError
+
+
+def package_file(package: str, inside: str, *, extra: str, distribution: str) -> Path:
+    """Return the path of a file or folder in an installed package, which is not imported.
+
+    Raises MissingExtraError without the package and ModelError when the package lacks the file.
+    """
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise MissingExtraError(distribution, extra)
+    path = Path(spec.origin).parent / inside
+    if not path.exists():
+        raise ModelError(f"the package '{distribution}' has no {inside}; reinstall it: pip install --force-reinstall {distribution}")
+    return path
+
+
+def session(path: Path, *, threads: int = 0) -> Any:
+    """Return an onnxruntime session on the CPU; threads 0 takes two at most.
+
+    Raises MissingExtraError without onnxruntime and ModelError for a file that is no network.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError("onnxruntime", "ondevice") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or min(2, os.cpu_count() or 1)
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(path), sess_options=options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises its own, unrelated types
+        raise ModelError(f"{path.name} is not a network that onnxruntime can load; run: python -m cascade models verify") from error

@@ -1,0 +1,335 @@
+"""SpeakerTurn -> AdmittedTurn or Withheld: the only door. Nobody but the main speaker passes in selective mode.
+
+Who the main speaker is comes from an enrolment, or else from dominance: who speaks most and loudest (nearest) in the
+first `hold_s` of speech. Until that is certain, turns are held, not let out. Everything undecided is withheld, and so
+is everything on which the gate itself fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from cascade.diarization import UNKNOWN, combine
+from cascade.errors import EnrolmentError
+from cascade.types import (
+    Admission,
+    AdmitReason,
+    AdmittedTurn,
+    Mode,
+    SpeakerTurn,
+    Vector,
+    Withheld,
+    WithholdReason,
+    seconds,
+)
+
+log = logging.getLogger(__name__)
+
+MAIN: Final = "main"
+"""Label of the main speaker in everything that leaves the gate."""
+
+ENROLMENT_WEIGHT: Final = 20.0
+"""What the enrolment counts for in the profile, in hops of 0.1 s: two seconds of what is heard weigh as much."""
+
+
+class OverlapPolicy(StrEnum):
+    """What to do where somebody else speaks at the same time."""
+
+    WITHHOLD = "withhold"
+    ADMIT_IF_DOMINANT = "admit_if_dominant"
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """What the gate goes by.
+
+    threshold: least evidence (similarity to the main speaker's profile, with what the level adds) that passes.
+    min_turn_s: shorter turns tell too little. hold_s: speech after which the dominant speaker must be certain.
+    learn_margin: the profile learns from turns that pass by this much. always: keep the gate shut in general mode too.
+    """
+
+    threshold: float = 0.52
+    min_turn_s: float = 0.3
+    hold_s: float = 10.0
+    overlap: OverlapPolicy = OverlapPolicy.ADMIT_IF_DOMINANT
+    learn_margin: float = 0.1
+    always: bool = False
+
+
+PROFILE_MEMORY: Final = 0.995
+"""What is left of the profile's past after each hop of 0.1 s: it spans the last 20 s of the main speaker's speech."""
+
+LEVEL_MEMORY: Final = 0.97
+"""The same for the level, which follows within about 3 s of speech."""
+
+
+@dataclass(slots=True)
+class Profile:
+    """The main speaker as known so far: sum of embeddings (dim,), and running level in dB (NaN: not heard yet)."""
+
+    total: Vector
+    level_db: float = math.nan
+
+    def evidence(self, turn: SpeakerTurn) -> float:
+        """Return the evidence that the turn is this speaker's; NaN if the embedding tells nothing."""
+        similarity = float(turn.embedding @ self.total / np.linalg.norm(self.total))
+        return combine(similarity, 0.0 if math.isnan(self.level_db) else turn.level_db - self.level_db)
+
+    def learn(self, turn: SpeakerTurn) -> None:
+        """Take in a turn that is surely this speaker's: the room's sound, and how loud the speaker is now."""
+        hops = turn.span.duration_s * 10
+        self.total = (self.total * PROFILE_MEMORY**hops + turn.embedding * hops).astype(np.float32)
+        pace = 1 - LEVEL_MEMORY**hops
+        known = not math.isnan(self.level_db)
+        self.level_db = self.level_db + pace * (turn.level_db - self.level_db) if known else turn.level_db
+
+    def copy(self) -> Profile:
+        """Return a profile that learns by itself."""
+        return Profile(self.total.copy(), self.level_db)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was heard of one label: seconds of turns, their energy (seconds times power), sum of embeddings."""
+
+    seconds: float = 0.0
+    energy: float = 0.0
+    total: Vector | None = None
+
+    def add(self, turn: SpeakerTurn) -> None:
+        self.seconds += turn.span.duration_s
+        self.energy += turn.span.duration_s * 10 ** (turn.level_db / 10)
+        weighted = turn.embedding * np.float32(turn.span.duration_s * 10)
+        self.total = weighted if self.total is None else self.total + weighted
+
+    @property
+    def level_db(self) -> float:
+        """Level in dB, averaged over the time spoken; minus infinity before anything was."""
+        return 10 * math.log10(self.energy / self.seconds) if self.energy > 0 else -math.inf
+
+    def profile(self) -> Profile:
+        """Return the profile of this label's voice."""
+        if self.total is None:
+            raise ValueError("a tally without a turn has no profile")
+        return Profile(self.total, self.level_db)
+
+
+class Dominance:
+    """Finds the main speaker by speaking time and level, where nobody is enrolled.
+
+    The measure is energy, time spoken times power: the main speaker is near, so twice as near counts as four times as
+    long. Once found, the main speaker stays: a bystander who talks alone for minutes does not become one. Only a voice
+    that is CHALLENGE_DB louder than the one taken for the main speaker, for twice `hold_s`, shows the choice wrong.
+    """
+
+    LEAST_S: Final = 1.5
+    """Less speech than this makes nobody the main speaker."""
+
+    LEAD: Final = 2.0
+    """Energy that the first must have relative to the second (3 dB), or it is undecided."""
+
+    CHALLENGE_DB: Final = 6.0
+    """The least that separates a near from a far speaker in SH-Bench's mixing (arXiv 2512.06380, section 3.2)."""
+
+    def __init__(self, hold_s: float) -> None:
+        self._hold_s = hold_s
+        self._tallies: dict[str, _Tally] = {}
+
+    def hear(self, turn: SpeakerTurn, label: str) -> None:
+        """Count a turn for a label."""
+        if label != UNKNOWN:
+            self._tallies.setdefault(label, _Tally()).add(turn)
+
+    def leader(self) -> Profile | None:
+        """Return the profile of the dominant speaker, None while that is open; it is counted as MAIN from then on."""
+        ranking = sorted(self._tallies.items(), key=lambda item: -item[1].energy)
+        if not ranking or ranking[0][1].seconds < self.LEAST_S:
+            return None
+        if len(ranking) > 1 and ranking[0][1].energy < self.LEAD * ranking[1][1].energy:
+            return None
+        return self._crown(ranking[0][0])
+
+    def challenger(self) -> Profile | None:
+        """Return the profile of one who is so much louder for so long that the main speaker was chosen wrongly."""
+        main = self._tallies[MAIN]
+        for label, tally in self._tallies.items():
+            if tally.seconds >= 2 * self._hold_s and tally.level_db >= main.level_db + self.CHALLENGE_DB:
+                self._tallies["former main"] = self._tallies.pop(MAIN)
+                return self._crown(label)
+        return None
+
+    def _crown(self, label: str) -> Profile:
+        self._tallies[MAIN] = self._tallies.pop(label)
+        return self._tallies[MAIN].profile()
+
+
+class MainSpeaker:
+    """Lets the main speaker's turns through; a Stage[SpeakerTurn, AdmittedTurn | Withheld].
+
+    With an enrolment each turn is decided as it comes. Without one, turns are held for up to `hold_s`, until it is
+    certain who the main speaker is.
+    """
+
+    def __init__(self, settings: GateSettings, mode: Mode, enrolled: Profile | None = None) -> None:
+        self._settings = settings
+        self._mode = mode
+        self._profile = None if enrolled is None else enrolled.copy()
+        self._dominance = None if enrolled is not None else Dominance(settings.hold_s)
+        self._held: list[SpeakerTurn] = []
+
+    @property
+    def lookahead(self) -> int:
+        """Nothing with an enrolment; else `hold_s`, counted up to the latest turn."""
+        return 0 if self._dominance is None else seconds(self._settings.hold_s)
+
+    def push(self, turn: SpeakerTurn, /) -> Sequence[AdmittedTurn | Withheld]:
+        """Take a turn; return those that are now decided."""
+        self._held.append(turn)
+        try:
+            self._count(turn)
+        except Exception as error:
+            return self._fail(error)
+        return list(self._release())
+
+    def flush(self) -> Sequence[AdmittedTurn | Withheld]:
+        """Decide what is still held with what is known."""
+        try:
+            if self._profile is None and self._dominance is not None:
+                self._profile = self._dominance.leader()
+        except Exception as error:
+            return self._fail(error)
+        held, self._held = self._held, []
+        return [self._decide(turn) for turn in held]
+
+    def _count(self, turn: SpeakerTurn) -> None:
+        """Let dominance hear the turn, and choose or correct the main speaker when it is time."""
+        if self._dominance is None or not np.isfinite(turn.embedding).all():
+            return
+        if self._profile is None:
+            self._dominance.hear(turn, turn.speaker)
+            if self._hold_is_over():
+                self._profile = self._dominance.leader()
+            return
+        passes = self._profile.evidence(turn) >= self._settings.threshold
+        self._dominance.hear(turn, MAIN if passes else turn.speaker)
+        self._profile = self._dominance.challenger() or self._profile
+
+    def _hold_is_over(self) -> bool:
+        return self._held[-1].span.end - self._held[0].span.end >= seconds(self._settings.hold_s)
+
+    def _release(self) -> Iterator[AdmittedTurn | Withheld]:
+        """Yield what need not be held any longer."""
+        while self._held and (self._profile is not None or self._hold_is_over()):
+            yield self._decide(self._held.pop(0))
+
+    def _fail(self, error: Exception) -> list[AdmittedTurn | Withheld]:
+        """Withhold all that is held, since the gate failed; the error's text is not shown, for what it may hold."""
+        log.error("the gate failed with %s; %d turn(s) withheld", type(error).__name__, len(self._held))
+        held, self._held = self._held, []
+        return [Withheld(turn.span, turn.speaker, WithholdReason.GATE_ERROR) for turn in held]
+
+    def _decide(self, turn: SpeakerTurn) -> AdmittedTurn | Withheld:
+        try:
+            evidence = math.nan if self._profile is None else self._profile.evidence(turn)
+            reason = self._why_not(turn, evidence)
+            if reason is None:
+                self._learn(turn, evidence)
+        except Exception as error:
+            log.error("the gate failed with %s; turn withheld", type(error).__name__)
+            return Withheld(turn.span, turn.speaker, WithholdReason.GATE_ERROR)
+        if reason is None:
+            admission = Admission(self._mode, AdmitReason.MAIN_SPEAKER, evidence, self._settings.threshold)
+            return AdmittedTurn(turn.span, MAIN, turn.samples, admission)
+        if self._mode is Mode.GENERAL and not self._settings.always:
+            admission = Admission(self._mode, AdmitReason.GENERAL_MODE, evidence, self._settings.threshold)
+            return AdmittedTurn(turn.span, turn.speaker, turn.samples, admission)
+        return Withheld(turn.span, turn.speaker, reason, evidence)
+
+    def _why_not(self, turn: SpeakerTurn, evidence: float) -> WithholdReason | None:
+        """Return the reason for withholding the turn, None to admit it. NaN compares false, so it withholds."""
+        if not np.isfinite(turn.embedding).all():
+            return WithholdReason.NO_EMBEDDING
+        if self._profile is None:
+            return WithholdReason.UNDECIDED
+        if turn.span.duration_s < self._settings.min_turn_s:
+            return WithholdReason.TOO_SHORT
+        if turn.overlapped and self._settings.overlap is OverlapPolicy.WITHHOLD:
+            return WithholdReason.OVERLAPPED
+        if not evidence >= self._settings.threshold:
+            return WithholdReason.BYSTANDER
+        return None
+
+    def _learn(self, turn: SpeakerTurn, evidence: float) -> None:
+        if self._profile is not None and evidence >= self._settings.threshold + self._settings.learn_margin:
+            self._profile.learn(turn)
+
+
+class Everyone:
+    """Admits everyone, labelled as the diarization heard them; a Stage[SpeakerTurn, AdmittedTurn | Withheld]."""
+
+    lookahead = 0
+
+    def __init__(self, mode: Mode) -> None:
+        self._mode = mode
+
+    def push(self, turn: SpeakerTurn, /) -> Sequence[AdmittedTurn | Withheld]:
+        """Admit the turn."""
+        admission = Admission(self._mode, AdmitReason.EVERYONE, math.nan, -math.inf)
+        return [AdmittedTurn(turn.span, turn.speaker, turn.samples, admission)]
+
+    def flush(self) -> Sequence[AdmittedTurn | Withheld]:
+        """Return nothing: nothing is held."""
+        return []
+
+
+LEAST_ENROLMENT_S: Final = 3.0
+"""Seconds of speech below which a profile is too uncertain: some thirty windows of the encoder, four of them disjoint."""
+
+SAME_VOICE: Final = 0.6
+"""Similarity to the enrolment's own mean below which a stretch of it is another voice: on eight dry enrolments."""
+
+OTHER_VOICE_SHARE: Final = 0.15
+"""Share of the speech that may sound like another voice before an enrolment is refused."""
+
+
+def enrol(recordings: Sequence[tuple[str, Sequence[SpeakerTurn]]]) -> Profile:
+    """Make the main speaker's profile from (name, turns) of one or more recordings of that person alone.
+
+    Raises EnrolmentError for one that is silent, too short, or holds two voices.
+    """
+    for name, turns in recordings:
+        _check_speech(name, turns)
+    tally = _Tally()
+    for turn in (turn for _, turns in recordings for turn in turns if np.isfinite(turn.embedding).all()):
+        tally.add(turn)
+    total = tally.profile().total
+    profile = Profile((total / np.linalg.norm(total) * ENROLMENT_WEIGHT).astype(np.float32))
+    for name, turns in recordings:
+        _check_one_voice(name, turns, profile)
+    return profile
+
+
+def _check_speech(name: str, turns: Sequence[SpeakerTurn]) -> None:
+    spoken = sum(turn.span.duration_s for turn in turns if np.isfinite(turn.embedding).all())
+    if spoken < LEAST_ENROLMENT_S:
+        found = f"only {spoken:.1f} s of speech" if spoken else "no speech"
+        raise EnrolmentError(
+            f"enrolment {name}: {found} found, at least {LEAST_ENROLMENT_S:.0f} s needed; "
+            "record the main speaker alone for about 10 s"
+        )
+
+
+def _check_one_voice(name: str, turns: Sequence[SpeakerTurn], profile: Profile) -> None:
+    usable = [turn for turn in turns if np.isfinite(turn.embedding).all()]
+    other = sum(turn.span.duration_s for turn in usable if not profile.evidence(turn) >= SAME_VOICE)
+    if other > OTHER_VOICE_SHARE * sum(turn.span.duration_s for turn in usable):
+        raise EnrolmentError(
+            f"enrolment {name}: {other:.1f} s of it sound like another voice; record the main speaker alone"
+        )

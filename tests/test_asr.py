@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cascade.asr import (
+    HIGH_COMPRESSION_RATIO,
+    MAX_PIECE,
+    MIN_PIECE,
+    RecognisedWord,
+    Recogniser,
+    Recognition,
+    Transcriber,
+    collapse_loops,
+    compression_ratio,
+    join,
+    loop_limit,
+    split_at_pauses,
+)
+from cascade.errors import BackendError
+from cascade.types import (
+    SAMPLE_RATE,
+    Admission,
+    AdmitReason,
+    AdmittedTurn,
+    Mode,
+    Samples,
+    Span,
+    Utterance,
+    Withheld,
+    WithholdReason,
+    seconds,
+)
+
+ADMISSION = Admission(Mode.SELECTIVE, AdmitReason.MAIN_SPEAKER, 0.8, 0.5)
+
+
+def noise(n_samples: int, seed: int = 0) -> Samples:
+    return np.random.default_rng(seed).uniform(-0.1, 0.1, n_samples).astype(np.float32)
+
+
+def turn(samples: Samples, start: int = 0) -> AdmittedTurn:
+    return AdmittedTurn(Span(start, start + len(samples)), "main", samples, ADMISSION)
+
+
+class Recorder:
+    """A recogniser that remembers what it was shown."""
+
+    def __init__(self) -> None:
+        self.calls: list[Samples] = []
+
+    def __call__(self, samples: Samples) -> Recognition:
+        self.calls.append(samples)
+        return said(" word")
+
+
+def said(
+    *texts: str, start: int = 0, step: int = 1600, no_speech: float = 0.0, log_probability: float = 0.0
+) -> Recognition:
+    words = [
+        RecognisedWord(start + index * step, start + (index + 1) * step, text, 0.9) for index, text in enumerate(texts)
+    ]
+    return Recognition("".join(texts).strip(), tuple(words), no_speech, log_probability)
+
+
+def hear(recognise: Recogniser, samples: Samples, start: int = 0) -> Utterance:
+    (utterance,) = Transcriber(recognise).push(turn(samples, start))
+    assert isinstance(utterance, Utterance)
+    return utterance
+
+
+def words_of(text: str) -> list[RecognisedWord]:
+    return [RecognisedWord(index, index + 1, f" {word}", 1.0) for index, word in enumerate(text.split())]
+
+
+def collapsed(text: str) -> tuple[str, bool]:
+    kept, looped = collapse_loops(words_of(text))
+    return join(kept), looped
+
+
+# The stage
+
+
+def test_a_turn_becomes_an_utterance_in_the_recordings_time() -> None:
+    utterance = hear(lambda _: said(" Hello,", "  my  ", " friend."), noise(16_000), start=160_000)
+
+    assert utterance.text == "Hello, my friend."
+    assert [word.text for word in utterance.words] == ["Hello,", "my", "friend."]
+    assert [word.span for word in utterance.words] == [
+        Span(160_000, 161_600),
+        Span(161_600, 163_200),
+        Span(163_200, 164_800),
+    ]
+    assert (utterance.span, utterance.speaker, utterance.admission) == (Span(160_000, 176_000), "main", ADMISSION)
+    assert not utterance.looped
+
+
+def test_what_was_withheld_passes_by_unheard() -> None:
+    recorder = Recorder()
+    withheld = Withheld(Span(0, 16_000), "speaker_1", WithholdReason.BYSTANDER, 0.1)
+
+    assert Transcriber(recorder).push(withheld) == (withheld,)
+    assert recorder.calls == []
+
+
+def test_text_comes_out_on_the_push_that_brings_the_turn() -> None:
+    stage = Transcriber(lambda _: said(" word"))
+
+    assert stage.lookahead == 0
+    assert len(stage.push(turn(noise(16_000)))) == 1
+    assert stage.flush() == ()
+
+
+def test_a_turn_is_heard_by_itself_and_whole() -> None:
+    recorder = Recorder()
+    stage = Transcriber(recorder)
+    turns = [turn(noise(16_000, seed), start=seed * 20_000) for seed in range(3)]
+    for item in turns:
+        stage.push(item)
+
+    assert [call.tobytes() for call in recorder.calls] == [item.samples.tobytes() for item in turns]
+
+
+@pytest.mark.parametrize("n_samples", [0, 1, 10, 160, 800, MIN_PIECE])
+def test_a_turn_too_short_for_a_word_is_not_shown_to_the_recogniser(n_samples: int) -> None:
+    assert Transcriber(lambda _: pytest.fail("called")).push(turn(noise(n_samples))) == ()
+
+
+def test_a_turn_just_long_enough_is() -> None:
+    assert hear(lambda _: said(" Yes."), noise(MIN_PIECE + 1)).text == "Yes."
+
+
+def test_silence_is_not_shown_to_the_recogniser() -> None:
+    assert Transcriber(lambda _: pytest.fail("called")).push(turn(np.zeros(32_000, np.float32))) == ()
+    assert hear(lambda _: said(" quiet"), noise(32_000) * np.float32(0.01)).text == "quiet"
+
+
+@pytest.mark.parametrize("text", ["", " ", ".", " ...", " - !"])
+def test_a_turn_without_words_gives_no_utterance(text: str) -> None:
+    assert Transcriber(lambda _: said(text)).push(turn(noise(16_000))) == ()
+
+
+@pytest.mark.parametrize(
+    ("no_speech", "log_probability", "kept"),
+    [(0.9, -1.5, False), (0.9, -0.2, True), (0.1, -1.5, True), (0.6, -1.5, True), (0.9, -1.0, True)],
+)
+def test_text_that_the_recogniser_doubts_where_it_hears_no_speech_is_dropped(
+    no_speech: float, log_probability: float, kept: bool
+) -> None:
+    heard = said(" Thanks", " for", " watching!", no_speech=no_speech, log_probability=log_probability)
+
+    assert bool(Transcriber(lambda _: heard).push(turn(noise(16_000)))) is kept
+
+
+def test_parts_of_a_word_are_joined_and_keep_their_time() -> None:
+    utterance = hear(lambda _: said(" a", " follow", "-up", " at", " 9", ".40", "!"), noise(16_000))
+
+    assert [word.text for word in utterance.words] == ["a", "follow-up", "at", "9.40!"]
+    assert utterance.words[1].span == Span(1600, 4800)
+    assert utterance.text == "a follow-up at 9.40!"
+
+
+def test_a_language_without_spaces_stays_without() -> None:
+    utterance = hear(lambda _: said("你", "好", "。"), noise(16_000))
+
+    assert utterance.text == "你好。"
+    assert [word.text for word in utterance.words] == ["你", "好。"]
+
+
+def test_a_recogniser_without_word_times_gets_equal_shares() -> None:
+    utterance = hear(lambda _: Recognition("one two  three four"), noise(16_000), start=100)
+
+    assert utterance.text == "one two three four"
+    assert [word.span for word in utterance.words] == [
+        Span(100 + index * 4000, 4100 + index * 4000) for index in range(4)
+    ]
+
+
+def test_a_failure_says_where_and_never_what() -> None:
+    def fail(samples: Samples) -> Recognition:
+        raise RuntimeError("could not decode 'my secret diagnosis'")
+
+    with pytest.raises(BackendError) as caught:
+        Transcriber(fail).push(turn(noise(16_000), start=32_000))
+
+    assert "[2.000 s, 3.000 s)" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+    assert caught.value.__context__ is None
+
+
+ANYWHERE = st.integers(-(2**40), 2**40)
+
+
+@given(
+    length=st.integers(MIN_PIECE + 1, MIN_PIECE * 3),
+    start=st.integers(0, 10**9),
+    words=st.lists(st.tuples(ANYWHERE, ANYWHERE), min_size=1, max_size=30),
+)
+def test_words_lie_inside_their_turn_whatever_the_recogniser_says(
+    length: int, start: int, words: Sequence[tuple[int, int]]
+) -> None:
+    heard = Recognition(
+        "x", tuple(RecognisedWord(first, last, f" w{index}", 0.5) for index, (first, last) in enumerate(words))
+    )
+    utterance = hear(lambda _: heard, noise(length), start)
+    spans = [word.span for word in utterance.words]
+
+    assert len(spans) == len(words)
+    assert all(utterance.span.start <= span.start < span.end <= utterance.span.end for span in spans)
+    assert [span.start for span in spans] == sorted(span.start for span in spans)
+    assert [span.end for span in spans] == sorted(span.end for span in spans)
+
+
+# Long turns
+
+
+@given(length=st.integers(0, MAX_PIECE * 4), seed=st.integers(0, 3))
+def test_pieces_cover_a_turn_exactly(length: int, seed: int) -> None:
+    pieces = split_at_pauses(noise(length, seed))
+
+    assert pieces[0].start == 0
+    assert pieces[-1].end == length
+    assert all(before.end == after.start for before, after in pairwise(pieces))
+    assert all(len(piece) <= MAX_PIECE for piece in pieces)
+    assert all(len(piece) > MIN_PIECE for piece in pieces[1:])
+    assert all(len(piece) >= MAX_PIECE * 2 // 3 for piece in pieces[:-1])
+
+
+def test_a_turn_that_fits_is_not_cut() -> None:
+    assert split_at_pauses(noise(MAX_PIECE)) == [Span(0, MAX_PIECE)]
+    assert len(split_at_pauses(noise(MAX_PIECE + 1))) == 2
+
+
+@pytest.mark.parametrize("pause_s", [19.0, 22.35, 27.7])
+def test_the_cut_is_in_the_pause(pause_s: float) -> None:
+    samples = noise(seconds(40))
+    pause = slice(seconds(pause_s), seconds(pause_s + 0.25))
+    samples[pause] = 0
+    samples[seconds(5) : seconds(6)] = 0  # A longer one, but too early to fill the window.
+    (piece, _) = split_at_pauses(samples)
+
+    assert pause.start + 1600 <= piece.end <= pause.stop - 1600
+
+
+def test_a_cut_does_not_depend_on_what_is_far_behind_it() -> None:
+    samples = noise(seconds(60))
+
+    assert split_at_pauses(samples)[0] == split_at_pauses(samples[: seconds(40)])[0]
+
+
+def test_the_pieces_of_a_long_turn_make_one_utterance() -> None:
+    samples = noise(seconds(50))
+    pieces = split_at_pauses(samples)
+    lengths: list[int] = []
+
+    def recognise(piece: Samples) -> Recognition:
+        lengths.append(len(piece))
+        return said(f"part{len(lengths)}", "-a", " b", start=100)
+
+    utterance = hear(recognise, samples, start=1000)
+
+    assert lengths == [len(piece) for piece in pieces]
+    assert utterance.text == "part1-a b part2-a b"
+    assert utterance.words[2].span.start == 1000 + pieces[1].start + 100
+
+
+def test_a_word_that_runs_over_its_piece_ends_with_it() -> None:
+    samples = noise(seconds(50))
+    first = split_at_pauses(samples)[0]
+    utterance = hear(lambda _: said(" word", start=len(first) - 1000, step=SAMPLE_RATE), samples)
+
+    assert utterance.words[0].span == Span(first.end - 1000, first.end)
+
+
+# Loops
+
+
+def test_a_long_turn_that_comes_back_to_the_same_words_is_no_loop() -> None:
+    text = "the way goes over an old stone bridge behind our mill and up again past two farms until you see his church"
+    utterance = hear(lambda _: said(*(f" {word}" for word in text.split())), noise(seconds(100)))
+
+    assert utterance.text == " ".join([text] * len(split_at_pauses(noise(seconds(100)))))
+    assert compression_ratio(utterance.text) > HIGH_COMPRESSION_RATIO
+    assert not utterance.looped
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no no no",
+        "No, no, no, no, no!",
+        "the code is seven seven seven seven",
+        "one two one two one two one two",
+        "thank you thank you thank you thank you",
+        "I love you I love you I love you",
+        "never let me down again never let me down again",
+        "a b a c a b a c",
+        "",
+    ],
+)
+def test_what_people_repeat_stays(text: str) -> None:
+    assert collapsed(text) == (" ".join(text.split()), False)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("you " * 8, "you"),
+        ("so " + "you know " * 30, "so you know"),
+        ("I am going to " * 4, "I am going to"),
+        ("I'm sorry. " * 20 + "I'm", "I'm sorry."),
+        ("we left. " + "OK. " * 12 + "then we came back", "we left. OK. then we came back"),
+        ("and then we went to the old house again. " * 3, "and then we went to the old house again."),
+        ("Yes, yes. YES! " * 4, "Yes,"),
+        ("a b " * 6 + "c d " * 6, "a b c d"),
+    ],
+)
+def test_a_loop_is_collapsed_to_one_occurrence_and_flagged(text: str, kept: str) -> None:
+    assert collapsed(text) == (kept, True)
+
+
+@given(phrase=st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=20, unique=False), times=st.integers(1, 12))
+def test_no_loop_is_left_and_no_word_is_new(phrase: list[str], times: int) -> None:
+    words = words_of(" ".join(phrase * times))
+    kept, looped = collapse_loops(words)
+
+    assert looped == (len(kept) < len(words))
+    assert set(kept) <= set(words)
+    assert {word.text for word in kept} == {word.text for word in words}
+    assert looped or times < loop_limit(len(phrase))
+
+
+def test_an_utterance_says_that_it_was_a_loop() -> None:
+    utterance = hear(lambda _: said(" so,", *[" you", " know,"] * 20, step=160), noise(16_000))
+
+    assert utterance.looped
+    assert utterance.text == "so, you know,"
+    assert [word.span for word in utterance.words] == [Span(0, 160), Span(160, 320), Span(320, 480)]
+
+
+def test_a_loop_within_a_word_is_flagged() -> None:
+    assert hear(lambda _: said(" ha" + "ha" * 60), noise(16_000)).looped
+    assert compression_ratio("The train to Boston leaves at nine forty from platform six.") < 1.2
