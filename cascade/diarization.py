@@ -40,8 +40,14 @@ From a logistic regression of "the main speaker is active" on (similarity, level
 scenes, each scene held out in turn: the coefficients stood as 14.7 to 0.13 per dB.
 """
 
-LEVEL_RANGE_DB: Final = (-15.0, 5.0)
-"""Level differences count within this range: pauses inside words are no evidence, nor is a shout."""
+LEVEL_LOWEST_DB: Final = -15.0
+"""Level differences below this count as this: a pause inside a word is no more evidence than that."""
+
+LOUDER_FREE_DB: Final = 3.0
+LOUDER_WEIGHT: Final = 0.02
+LOUDER_MOST_DB: Final = 10.0
+"""A hop that is louder than a voice's level by more than LOUDER_FREE_DB speaks against it, by LOUDER_WEIGHT a dB, up to
+LOUDER_MOST_DB of them: where the near speaker sets in over a far one, the window still sounds like the far one."""
 
 UNKNOWN: Final = "unknown"
 """Label of a voice that was heard too briefly to be told from the others."""
@@ -188,7 +194,8 @@ class ClusteringSettings:
     """What the online clustering goes by.
 
     join and stay are similarities: a hop joins a known voice at `join`, and stays with the voice before it at `stay`
-    (the tail of a word is softer than its start). confident: from here on a voice learns from the hop. found_s: how
+    (the tail of a word is softer than its start). A voice learns from a hop that is confident, and a margin better for it
+    than for any other voice. found_s: how
     long an unknown voice must be heard to become a known one. memory: what is left of a voice's past after each hop.
     pause_s ends a turn; pad_s of what surrounds a turn goes with it; longest_s cuts a turn at its quietest place.
     """
@@ -196,7 +203,7 @@ class ClusteringSettings:
     join: float = 0.55
     stay: float = 0.5
     confident: float = 0.62
-    margin: float = 0.15
+    margin: float = 0.2
     found_s: float = 0.8
     memory: float = 0.995
     max_voices: int = 32
@@ -258,7 +265,9 @@ class _Labeller:
 
     def _evidences(self, embeddings: Vector, level: float) -> list[float]:
         return [
-            combine(float(np.median(embeddings @ voice.centroid)), level - voice.level_db) for voice in self._known
+            combine(float(np.median(embeddings @ voice.centroid)), level - voice.level_db)
+            - LOUDER_WEIGHT * min(max(0.0, level - voice.level_db - LOUDER_FREE_DB), LOUDER_MOST_DB)
+            for voice in self._known
         ]
 
     def _meet(self, hop: Hop, level: float) -> Voice:
@@ -281,9 +290,8 @@ class _Labeller:
 
 
 def combine(similarity: float, level_difference_db: float) -> float:
-    """Return the evidence for a voice: its similarity, and what its level relative to that voice's adds to it."""
-    low, high = LEVEL_RANGE_DB
-    return similarity + LEVEL_WEIGHT * min(max(level_difference_db, low), high)
+    """Return the evidence for a voice: its similarity, less what being softer than that voice takes from it."""
+    return similarity + LEVEL_WEIGHT * min(max(level_difference_db, LEVEL_LOWEST_DB), 0.0)
 
 
 @dataclass(slots=True)

@@ -35,6 +35,12 @@ log = logging.getLogger(__name__)
 MAIN: Final = "main"
 """Label of the main speaker in everything that leaves the gate."""
 
+RIVAL_WEIGHT: Final = 0.4
+"""What similarity to a bystander heard before takes from the evidence; by the same regression as LEVEL_WEIGHT."""
+
+RIVAL_FREE: Final = 0.35
+"""Similarity that two different voices may well have; only what is above counts."""
+
 ENROLMENT_WEIGHT: Final = 20.0
 """What the enrolment counts for in the profile, in hops of 0.1 s: two seconds of what is heard weigh as much."""
 
@@ -79,8 +85,11 @@ class Profile:
 
     def evidence(self, turn: SpeakerTurn) -> float:
         """Return the evidence that the turn is this speaker's; NaN if the embedding tells nothing."""
-        similarity = float(turn.embedding @ self.total / np.linalg.norm(self.total))
-        return combine(similarity, 0.0 if math.isnan(self.level_db) else turn.level_db - self.level_db)
+        return combine(self.similarity(turn), 0.0 if math.isnan(self.level_db) else turn.level_db - self.level_db)
+
+    def similarity(self, turn: SpeakerTurn) -> float:
+        """Return the cosine between the turn's windows and this profile, averaged over the windows."""
+        return float(turn.embedding @ self.total / np.linalg.norm(self.total))
 
     def learn(self, turn: SpeakerTurn) -> None:
         """Take in a turn that is surely this speaker's: the room's sound, and how loud the speaker is now."""
@@ -183,6 +192,7 @@ class MainSpeaker:
         self._profile = None if enrolled is None else enrolled.copy()
         self._dominance = None if enrolled is not None else Dominance(settings.hold_s)
         self._held: list[SpeakerTurn] = []
+        self._rivals: dict[str, Profile] = {}
 
     @property
     def lookahead(self) -> int:
@@ -237,10 +247,9 @@ class MainSpeaker:
 
     def _decide(self, turn: SpeakerTurn) -> AdmittedTurn | Withheld:
         try:
-            evidence = math.nan if self._profile is None else self._profile.evidence(turn)
+            evidence = self._evidence(turn)
             reason = self._why_not(turn, evidence)
-            if reason is None:
-                self._learn(turn, evidence)
+            self._learn(turn, evidence, reason)
         except Exception as error:
             log.error("the gate failed with %s; turn withheld", type(error).__name__)
             return Withheld(turn.span, turn.speaker, WithholdReason.GATE_ERROR)
@@ -266,9 +275,21 @@ class MainSpeaker:
             return WithholdReason.BYSTANDER
         return None
 
-    def _learn(self, turn: SpeakerTurn, evidence: float) -> None:
-        if self._profile is not None and evidence >= self._settings.threshold + self._settings.learn_margin:
+    def _evidence(self, turn: SpeakerTurn) -> float:
+        """Return the main speaker's evidence, less what speaks for a bystander who was heard before."""
+        if self._profile is None:
+            return math.nan
+        rival = max((rival.similarity(turn) for rival in self._rivals.values()), default=0.0)
+        return self._profile.evidence(turn) - RIVAL_WEIGHT * max(0.0, rival - RIVAL_FREE)
+
+    def _learn(self, turn: SpeakerTurn, evidence: float, reason: WithholdReason | None) -> None:
+        """Learn the main speaker's voice, and the bystanders', from turns that are clear."""
+        margin = self._settings.learn_margin
+        if self._profile is not None and evidence >= self._settings.threshold + margin:
             self._profile.learn(turn)
+        elif reason is WithholdReason.BYSTANDER and evidence <= self._settings.threshold - margin:
+            if turn.speaker != UNKNOWN:
+                self._rivals.setdefault(turn.speaker, Profile(np.zeros_like(turn.embedding))).learn(turn)
 
 
 class Everyone:
