@@ -1,0 +1,399 @@
+"""YAML -> settings: the closed list of `use:` names, what each of them takes and gives, and how it is made.
+
+    stages:
+      - use: mixture             # AudioChunk     -> SeparatedChunk
+      - use: online_clustering   # SeparatedChunk -> SpeakerTurn
+      - use: main_speaker        # SpeakerTurn    -> AdmittedTurn
+      - use: faster_whisper      # AdmittedTurn   -> Utterance
+      - use: extractive          # Utterance      -> Answer
+
+Each stage must accept what the one before it gives. Durations end in `_s`. YAML 1.2 rules hold (`off` is a word).
+Values are not echoed in errors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from cascade.answering import Answerer
+from cascade.asr import Transcriber
+from cascade.audio import open_audio
+from cascade.backends import dvector, extractive, faster_whisper, silero
+from cascade.diarization import ClusteringSettings, Diarizer
+from cascade.errors import ConfigError, EnrolmentError
+from cascade.gate import Everyone, GateSettings, MainSpeaker, OverlapPolicy, Profile, enrol
+from cascade.separation import Mixture
+from cascade.stage import Chain, Stage
+from cascade.types import (
+    AdmittedTurn,
+    Answer,
+    AudioChunk,
+    Mode,
+    SeparatedChunk,
+    SpeakerTurn,
+    Utterance,
+)
+
+StageMaker: TypeAlias = Callable[[Mode], Stage[Any, Any]]
+"""Makes the stage anew for each stream, around a model that was loaded once."""
+
+_CLUSTERING, _GATE = ClusteringSettings(), GateSettings()
+
+
+class _Settings(BaseModel):
+    """Settings of one stage. takes and gives are the types between which it stands; models names its manifests."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    takes: ClassVar[type]
+    gives: ClassVar[type]
+    extra: ClassVar[str | None] = None
+
+    use: str
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the manifests in models/ whose files this stage loads."""
+        return ()
+
+
+class StreamSettings(_Settings):
+    """Settings of a stage in the stream, which is to say of all but the answerer."""
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load the model; `before` makes a fresh chain of the stages in front of this one."""
+        raise NotImplementedError
+
+
+class AnswererSettings(_Settings):
+    """Settings of what answers questions."""
+
+    takes = Utterance
+    gives = Answer
+
+    def load(self) -> Answerer:
+        """Load the answerer."""
+        raise NotImplementedError
+
+
+class MixtureSettings(StreamSettings):
+    """The mixture as the only source."""
+
+    takes = AudioChunk
+    gives = SeparatedChunk
+    use: Literal["mixture"]
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load nothing."""
+        return lambda _: Mixture()
+
+
+class OnlineClusteringSettings(StreamSettings):
+    """Silero VAD, d-vectors and online clustering (diarization.ClusteringSettings)."""
+
+    takes = SeparatedChunk
+    gives = SpeakerTurn
+    extra = "ondevice"
+    use: Literal["online_clustering"]
+    pause_s: float = Field(_CLUSTERING.pause_s, ge=0.2, le=2)
+    pad_s: float = Field(_CLUSTERING.pad_s, ge=0, le=0.2)
+    longest_s: float = Field(_CLUSTERING.longest_s, ge=6, le=28)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The speech detector and the speaker encoder."""
+        return ("silero-vad-v6", "d-vector-ge2e")
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load both networks."""
+        detector, encoder = silero.load(), dvector.load()
+        settings = ClusteringSettings(pause_s=self.pause_s, pad_s=self.pad_s, longest_s=self.longest_s)
+        return lambda _: Diarizer(detector(), encoder, settings)
+
+
+class MainSpeakerSettings(StreamSettings):
+    """The gate (gate.GateSettings); enrolment names recordings of the main speaker alone."""
+
+    takes = SpeakerTurn
+    gives = AdmittedTurn
+    use: Literal["main_speaker"]
+    enrolment: Annotated[
+        tuple[Path, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+    ] = ()
+    threshold: float = Field(_GATE.threshold, ge=0, le=1)
+    min_turn_s: float = Field(_GATE.min_turn_s, ge=0, le=5)
+    hold_s: float = Field(_GATE.hold_s, ge=2, le=60)
+    overlap: OverlapPolicy = _GATE.overlap
+    always: bool = _GATE.always
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Listen to the enrolment, if there is one."""
+        profile = self._profile(before) if self.enrolment else None
+        settings = GateSettings(
+            threshold=self.threshold,
+            min_turn_s=self.min_turn_s,
+            hold_s=self.hold_s,
+            overlap=self.overlap,
+            always=self.always,
+        )
+        return lambda mode: MainSpeaker(settings, mode, profile)
+
+    def _profile(self, before: Callable[[], Chain]) -> Profile:
+        missing = [str(path) for path in self.enrolment if not path.is_file()]
+        if missing:
+            raise EnrolmentError(f"enrolment {', '.join(missing)}: no such file")
+        return enrol([(path.name, _turns(path, before())) for path in self.enrolment])
+
+
+class EveryoneSettings(StreamSettings):
+    """No gate: everyone is admitted, labelled."""
+
+    takes = SpeakerTurn
+    gives = AdmittedTurn
+    use: Literal["everyone"]
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load nothing."""
+        return Everyone
+
+
+class FasterWhisperSettings(StreamSettings):
+    """Whisper by faster-whisper; size is tiny.en (comes with the extra) or a folder in CTranslate2's format."""
+
+    takes = AdmittedTurn
+    gives = Utterance
+    extra = "ondevice"
+    use: Literal["faster_whisper"]
+    size: str = "tiny.en"
+    device: Literal["cpu", "cuda"] = "cpu"
+    compute_type: Literal["int8", "int8_float32", "int8_float16", "int16", "float16", "bfloat16", "float32"] = "int8"
+    cpu_threads: int = Field(0, ge=0)
+    language: str | None = Field("en", min_length=2, max_length=3)
+    beam_size: int = Field(1, ge=1, le=20)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The packaged checkpoint; a folder of the user's own has no manifest."""
+        return ("whisper-tiny.en",) if self.size == faster_whisper.PACKAGED_MODEL else ()
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load the checkpoint."""
+        recognise = faster_whisper.load(
+            self.size,
+            device=self.device,
+            compute_type=self.compute_type,
+            cpu_threads=self.cpu_threads,
+            language=self.language,
+            beam_size=self.beam_size,
+        )
+        return lambda _: Transcriber(recognise)
+
+
+class ExtractiveSettings(AnswererSettings):
+    """Answers with sentences of the transcript; no generation, no network."""
+
+    extra = "ondevice"
+    use: Literal["extractive"]
+    threshold: float = Field(extractive.THRESHOLD, ge=0, le=1)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The word embeddings."""
+        return ("wordllama-256",)
+
+    def load(self) -> Answerer:
+        """Load the word embeddings."""
+        return extractive.load(threshold=self.threshold)
+
+
+AnyStage = Annotated[
+    MixtureSettings
+    | OnlineClusteringSettings
+    | MainSpeakerSettings
+    | EveryoneSettings
+    | FasterWhisperSettings
+    | ExtractiveSettings,
+    Field(discriminator="use"),
+]
+
+
+class CascadeConfig(BaseModel):
+    """A whole configuration: the stages in order, the answerer last if there is one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    stages: tuple[AnyStage, ...] = Field(min_length=1)
+
+    @property
+    def stream(self) -> tuple[StreamSettings, ...]:
+        """The stages that the audio goes through."""
+        return tuple(stage for stage in self.stages if isinstance(stage, StreamSettings))
+
+    @property
+    def answerer(self) -> AnswererSettings | None:
+        """What answers, if anything does."""
+        last = self.stages[-1]
+        return last if isinstance(last, AnswererSettings) else None
+
+    @property
+    def sha256(self) -> str:
+        """Hash of everything that is set; equal settings have equal hashes however their YAML is written."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def with_enrolment(self, recordings: Sequence[Path]) -> CascadeConfig:
+        """Return the same configuration with other enrolment recordings."""
+        if not any(isinstance(stage, MainSpeakerSettings) for stage in self.stages):
+            raise ConfigError("an enrolment was given, but the configuration has no 'use: main_speaker' stage to use it")
+        stages = tuple(
+            stage.model_copy(update={"enrolment": tuple(recordings)}) if isinstance(stage, MainSpeakerSettings) else stage
+            for stage in self.stages
+        )
+        return self.model_copy(update={"stages": stages})
+
+
+def load_config(name: str | Path) -> CascadeConfig:
+    """Read a configuration: `name` as given, else in configs/; ConfigError says what is wrong with it and where."""
+    path = find_config(name)
+    document = _read_yaml(path)
+    try:
+        config = CascadeConfig.model_validate(document.plain)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(problem, document) for problem in error.errors())) from None
+    _check_fit(config, path)
+    return _resolve(config, path.parent)
+
+
+def data_folder(name: str) -> Path:
+    """Return the folder of configs or models that comes with cascade: in the package, or beside it in a checkout."""
+    inside = Path(__file__).parent / name
+    return inside if inside.is_dir() else Path(__file__).parent.parent / name
+
+
+def find_config(name: str | Path) -> Path:
+    """Return the file that a configuration's name means."""
+    given, own = Path(name), data_folder("configs") / name
+    for path in (given, own, given.with_name(given.name + ".yaml"), own.with_name(own.name + ".yaml")):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.name for path in own.parent.glob("*.yaml")))
+    raise ConfigError(f"no configuration at {given} nor at {own}; cascade comes with: {known}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A parsed YAML file, and the same with its line numbers."""
+
+    path: Path
+    plain: Any
+    marked: Any
+
+    def line(self, location: Sequence[str | int]) -> int:
+        """Return the line, counted from 1, of what a location of pydantic's points at, or of what is around it."""
+        node, line = self.marked, 1
+        for step in location:
+            try:
+                line = (node.lc.key(step) if isinstance(step, str) else node.lc.item(step))[0] + 1
+                node = node[step]
+            except (AttributeError, KeyError, IndexError, TypeError):
+                continue  # pydantic's locations hold the `use:` name too, which is no step in the file
+        return int(line)
+
+
+def _read_yaml(path: Path) -> _Document:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        return _Document(path, YAML(typ="safe", pure=True).load(text), YAML(typ="rt").load(text))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as text: {error}") from error
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        raise ConfigError(f"{path}, line {mark.line + 1 if mark else '?'}: not valid YAML: {error.problem}") from None
+    except YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from None
+
+
+def _explain(problem: Any, document: _Document) -> str:
+    """Turn one of pydantic's problems into a line: where, what, and the nearest valid word."""
+    location = problem["loc"]
+    where = f"{document.path}, line {document.line(location)}"
+    stage = _stage_at(location)
+    match problem["type"]:
+        case "extra_forbidden":
+            valid = sorted((stage or CascadeConfig).model_fields)
+            return f"{where}: unknown key '{location[-1]}'{_nearest(str(location[-1]), valid)}"
+        case "union_tag_invalid":
+            named = str(problem["ctx"]["tag"])
+            return f"{where}: unknown stage '{named}'{_nearest(named, list(stages_by_name()))}"
+        case "union_tag_not_found":
+            return f"{where}: a stage needs a 'use:' key; valid: {', '.join(stages_by_name())}"
+        case "missing":
+            return f"{where}: '{location[-1]}' is missing"
+        case _:
+            key = ".".join(str(step) for step in location if not (stage and step == stage.model_fields["use"]))
+            return f"{where}: {key or 'the file'}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+
+
+def _stage_at(location: Sequence[str | int]) -> type[_Settings] | None:
+    return stages_by_name().get(str(location[2])) if len(location) > 2 and location[0] == "stages" else None
+
+
+def _nearest(word: str, valid: Sequence[str]) -> str:
+    close = get_close_matches(word, valid, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; valid: {', '.join(valid)}"
+
+
+def stages_by_name() -> dict[str, type[_Settings]]:
+    """Return the closed list: each `use:` name and its settings."""
+    members: tuple[type[_Settings], ...] = AnyStage.__origin__.__args__  # type: ignore[attr-defined]
+    return {member.model_fields["use"].annotation.__args__[0]: member for member in members}  # type: ignore[union-attr]
+
+
+def _check_fit(config: CascadeConfig, path: Path) -> None:
+    """Raise ConfigError unless each stage takes what the one before it gives."""
+    given: type = AudioChunk
+    before = "the audio"
+    for stage in config.stages:
+        if stage.takes is not given:
+            raise ConfigError(f"{path}: {stage.use} takes {stage.takes.__name__}, but {before} gives {given.__name__}{_gap(given, stage)}")
+        given, before = stage.gives, stage.use
+    if given not in (Utterance, Answer):
+        raise ConfigError(f"{path}: the chain ends with {given.__name__}; a stage that gives Utterance must follow")
+
+
+def _gap(given: type, stage: _Settings) -> str:
+    """Say what is missing between two stages that do not fit."""
+    if given is SpeakerTurn and stage.takes in (AdmittedTurn, Utterance):
+        return ": nothing may be transcribed that has not passed a gate; add 'use: main_speaker' before it"
+    fitting = [name for name, other in stages_by_name().items() if other.takes is given]
+    return f"; after it can stand: {', '.join(fitting)}" if fitting else "; nothing can stand after it"
+
+
+def _resolve(config: CascadeConfig, folder: Path) -> CascadeConfig:
+    """Read relative enrolment paths from the configuration's own folder."""
+    for stage in config.stages:
+        if isinstance(stage, MainSpeakerSettings) and stage.enrolment:
+            return config.with_enrolment([folder / path for path in stage.enrolment])
+    return config
+
+
+def _turns(path: Path, chain: Chain) -> list[SpeakerTurn]:
+    """Return the turns of a whole recording."""
+
+    def turns() -> Iterator[SpeakerTurn]:
+        for chunk in open_audio(path):
+            yield from chain.push(chunk)
+        yield from chain.flush()
+
+    return list(turns())
