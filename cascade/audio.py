@@ -183,6 +183,20 @@ def read_audio(source: Path | str, *, limit_s: float | None = None) -> Samples:
     return concatenate(parts)[:limit]
 
 
+def announced_duration_s(source: Path | str) -> float | None:
+    """Return the length in seconds that a recording announces, for progress bars only; None if it is not known.
+
+    Nothing is read from standard input. A recording that cannot be opened is None too: open_audio says why.
+    """
+    if str(source) == "-" or not Path(source).is_file():
+        return None
+    try:
+        with _opened(source) as reader, _open_container(reader) as container:
+            return container.duration / 1_000_000 if container.duration else None
+    except AudioError:
+        return None
+
+
 def _chunks(source: Path | str, size: int) -> Generator[AudioChunk, None, None]:
     with _opened(source) as reader:
         yield from _cut(_resampled(_checked(_decoded(reader), reader.label), reader.label), size)

@@ -1,0 +1,5 @@
+"""python -m cascade."""
+
+from cascade.cli import main
+
+main()

@@ -1,0 +1,91 @@
+"""The work of `cascade run`: hear recordings one after the other, ask the questions, write the outputs.
+
+One bad recording does not stop the others, and what is finished stays when the work is interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cascade import output
+from cascade.audio import open_audio
+from cascade.config import CascadeConfig
+from cascade.errors import CascadeError
+from cascade.manifests import check_models
+from cascade.pipeline import Cascade
+from cascade.types import Answer, AudioChunk, Mode, Question
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A recording that was heard: what came of it, and the folder that it was written to, if any."""
+
+    recording: str
+    heard: output.Heard
+    folder: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A recording that could not be heard, and the one line that says why."""
+
+    recording: str
+    error: CascadeError
+
+
+def run(
+    config: CascadeConfig,
+    recordings: Sequence[str],
+    questions: Sequence[Question],
+    *,
+    mode: Mode,
+    out: Path | None,
+    watch: Callable[[str, AudioChunk], None],
+) -> Iterator[Done | Failed]:
+    """Yield what came of each recording, in order.
+
+    Everything that can be known to be wrong is said before the first is heard. `watch` is told of every chunk.
+    Errors: MissingExtraError, ModelError, EnrolmentError, OutputError.
+    """
+    folders = [None] * len(recordings) if out is None else output.plan_folders(out, recordings)
+    check_models(config)
+    cascade = Cascade.load(config, mode=mode)
+    provenance = output.provenance(config)
+    for recording, folder in zip(recordings, folders, strict=True):
+        try:
+            heard = _hear(cascade, recording, questions, watch, provenance)
+            if folder is not None:
+                output.write(folder, heard)
+        except CascadeError as error:
+            yield Failed(recording, error)
+        else:
+            yield Done(recording, heard, folder)
+
+
+def _hear(
+    cascade: Cascade,
+    recording: str,
+    questions: Sequence[Question],
+    watch: Callable[[str, AudioChunk], None],
+    provenance: output.Provenance,
+) -> output.Heard:
+    def watched() -> Iterator[AudioChunk]:
+        for chunk in open_audio(recording):
+            watch(recording, chunk)
+            yield chunk
+
+    for _ in cascade.listen(watched()):
+        pass  # the driver keeps what comes out
+    answers: list[tuple[Question, Answer]] = [(question, cascade.ask(question)) for question in questions]
+    return output.Heard(
+        name=output.session_name(recording),
+        mode=cascade.mode,
+        transcript=cascade.transcript,
+        decisions=tuple(cascade.listening.decisions),
+        answers=tuple(answers),
+        performance=cascade.listening.performance,
+        lookahead=cascade.lookahead,
+        provenance=provenance,
+    )
