@@ -7,27 +7,30 @@
       - use: faster_whisper      # AdmittedTurn   -> Utterance
       - use: extractive          # Utterance      -> Answer
 
-Each stage must accept what the one before it gives. Durations end in `_s`. YAML 1.2 rules hold (`off` is a word).
-Values are not echoed in errors.
+Each stage must accept what the one before it gives. Durations end in `_s`. YAML 1.2 rules hold (`off` is a word), and
+types are strict: a word is no switch, and a quoted number is no number. Values are not echoed in errors.
+
+What a stage is made of is handed to its settings' `around`, and `load` hands it the real models; so tests can make the
+very stages of a configuration around models of their own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 
 from cascade.answering import Answerer
-from cascade.asr import Transcriber
+from cascade.asr import Recogniser, Transcriber
 from cascade.audio import open_audio
 from cascade.backends import dvector, extractive, faster_whisper, silero
-from cascade.diarization import ClusteringSettings, Diarizer
+from cascade.diarization import ClusteringSettings, Diarizer, Encoder, SpeechDetector
 from cascade.errors import ConfigError, EnrolmentError
 from cascade.gate import Everyone, GateSettings, MainSpeaker, OverlapPolicy, Profile, enrol
 from cascade.separation import Mixture
@@ -47,11 +50,14 @@ StageMaker: TypeAlias = Callable[[Mode], Stage[Any, Any]]
 
 _CLUSTERING, _GATE = ClusteringSettings(), GateSettings()
 
+_STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, strict=True)
+"""YAML has the types already. Laxer, `always: off` would mean false, and `threshold: true` 1.0."""
+
 
 class _Settings(BaseModel):
     """Settings of one stage. takes and gives are the types between which it stands; models names its manifests."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = _STRICT
 
     takes: ClassVar[type]
     gives: ClassVar[type]
@@ -114,7 +120,10 @@ class OnlineClusteringSettings(StreamSettings):
 
     def load(self, before: Callable[[], Chain]) -> StageMaker:
         """Load both networks."""
-        detector, encoder = silero.load(), dvector.load()
+        return self.around(silero.load(), dvector.load())
+
+    def around(self, detector: Callable[[], SpeechDetector], encoder: Encoder) -> StageMaker:
+        """Return the stage around these models; the detector has a state, so each stream is given its own."""
         settings = ClusteringSettings(pause_s=self.pause_s, pad_s=self.pad_s, longest_s=self.longest_s)
         return lambda _: Diarizer(detector(), encoder, settings)
 
@@ -126,12 +135,14 @@ class MainSpeakerSettings(StreamSettings):
     gives = AdmittedTurn
     use: Literal["main_speaker"]
     enrolment: Annotated[
-        tuple[Path, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+        tuple[Annotated[Path, Strict(False)], ...],
+        Strict(False),
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     ] = ()
     threshold: float = Field(_GATE.threshold, ge=0, le=1)
     min_turn_s: float = Field(_GATE.min_turn_s, ge=0, le=5)
     hold_s: float = Field(_GATE.hold_s, ge=2, le=60)
-    overlap: OverlapPolicy = _GATE.overlap
+    overlap: OverlapPolicy = Field(_GATE.overlap, strict=False)
     always: bool = _GATE.always
 
     def load(self, before: Callable[[], Chain]) -> StageMaker:
@@ -194,6 +205,10 @@ class FasterWhisperSettings(StreamSettings):
             language=self.language,
             beam_size=self.beam_size,
         )
+        return self.around(recognise)
+
+    def around(self, recognise: Recogniser) -> StageMaker:
+        """Return the stage around this recogniser."""
         return lambda _: Transcriber(recognise)
 
 
@@ -228,9 +243,9 @@ AnyStage = Annotated[
 class CascadeConfig(BaseModel):
     """A whole configuration: the stages in order, the answerer last if there is one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = _STRICT
 
-    stages: tuple[AnyStage, ...] = Field(min_length=1)
+    stages: tuple[AnyStage, ...] = Field(strict=False)
 
     @property
     def stream(self) -> tuple[StreamSettings, ...]:
@@ -240,8 +255,7 @@ class CascadeConfig(BaseModel):
     @property
     def answerer(self) -> AnswererSettings | None:
         """What answers, if anything does."""
-        last = self.stages[-1]
-        return last if isinstance(last, AnswererSettings) else None
+        return next((stage for stage in self.stages[-1:] if isinstance(stage, AnswererSettings)), None)
 
     @property
     def sha256(self) -> str:
@@ -252,9 +266,13 @@ class CascadeConfig(BaseModel):
     def with_enrolment(self, recordings: Sequence[Path]) -> CascadeConfig:
         """Return the same configuration with other enrolment recordings."""
         if not any(isinstance(stage, MainSpeakerSettings) for stage in self.stages):
-            raise ConfigError("an enrolment was given, but the configuration has no 'use: main_speaker' stage to use it")
+            raise ConfigError(
+                "an enrolment was given, but the configuration has no stage that needs one; "
+                "add 'use: main_speaker', or leave the enrolment out"
+            )
+        enrolment = {"enrolment": tuple(recordings)}
         stages = tuple(
-            stage.model_copy(update={"enrolment": tuple(recordings)}) if isinstance(stage, MainSpeakerSettings) else stage
+            stage.model_copy(update=enrolment) if isinstance(stage, MainSpeakerSettings) else stage
             for stage in self.stages
         )
         return self.model_copy(update={"stages": stages})
@@ -264,12 +282,17 @@ def load_config(name: str | Path) -> CascadeConfig:
     """Read a configuration: `name` as given, else in configs/; ConfigError says what is wrong with it and where."""
     path = find_config(name)
     document = _read_yaml(path)
+    if not isinstance(document.plain, Mapping):
+        raise ConfigError(f"{path}: expected a file that begins with 'stages:', got {_kind(document.plain)}")
     try:
         config = CascadeConfig.model_validate(document.plain)
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(problem, document) for problem in error.errors())) from None
-    _check_fit(config, path)
-    return _resolve(config, path.parent)
+        problems = [_explain(problem, document) for problem in error.errors()]
+    else:
+        _check_fit(config, document)
+        return _resolve(config, path.parent)
+    # Raised out here so that pydantic's error, which holds the values, is not chained to this one.
+    raise ConfigError("; ".join(problems))
 
 
 def data_folder(name: str) -> Path:
@@ -279,13 +302,23 @@ def data_folder(name: str) -> Path:
 
 
 def find_config(name: str | Path) -> Path:
-    """Return the file that a configuration's name means."""
-    given, own = Path(name), data_folder("configs") / name
-    for path in (given, own, given.with_name(given.name + ".yaml"), own.with_name(own.name + ".yaml")):
-        if path.is_file():
-            return path
-    known = ", ".join(sorted(path.name for path in own.parent.glob("*.yaml")))
-    raise ConfigError(f"no configuration at {given} nor at {own}; cascade comes with: {known}")
+    """Return the file that a configuration's name means: as given, else in configs/, each also with `.yaml`."""
+    folder = data_folder("configs")
+    given, own = Path(name), folder / name
+    for path in (given, own):
+        for candidate in (path, path.parent / f"{path.name}.yaml"):
+            if _is_file(candidate):
+                return candidate
+    known = ", ".join(sorted(path.name for path in folder.glob("*.yaml")))
+    shown, *_ = str(given).splitlines()
+    raise ConfigError(f"no configuration at {shown[:200]} nor in {folder}; cascade comes with: {known}")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a folder that may not be looked into
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +329,8 @@ class _Document:
     plain: Any
     marked: Any
 
-    def line(self, location: Sequence[str | int]) -> int:
-        """Return the line, counted from 1, of what a location of pydantic's points at, or of what is around it."""
+    def at(self, location: Sequence[str | int]) -> str:
+        """Return "FILE, line N" for what a location of pydantic's points at, or for what is around it."""
         node, line = self.marked, 1
         for step in location:
             try:
@@ -305,53 +338,90 @@ class _Document:
                 node = node[step]
             except (AttributeError, KeyError, IndexError, TypeError):
                 continue  # pydantic's locations hold the `use:` name too, which is no step in the file
-        return int(line)
+        return f"{self.path}, line {line}"
 
 
 def _read_yaml(path: Path) -> _Document:
+    """Parse a file; what ruamel.yaml says goes on only where it holds none of the file's values."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
         text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start + 1} is not UTF-8; save the file as UTF-8") from None
+    try:
         return _Document(path, YAML(typ="safe", pure=True).load(text), YAML(typ="rt").load(text))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as text: {error}") from error
     except MarkedYAMLError as error:
-        mark = error.problem_mark
-        raise ConfigError(f"{path}, line {mark.line + 1 if mark else '?'}: not valid YAML: {error.problem}") from None
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        problem = str(error.problem or error.context).partition(" with value ")[0]
     except YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from None
+        line, problem = "", str(error).splitlines()[0]
+    except (ValueError, ArithmeticError):
+        line, problem = "", "it holds a date or a number that cannot be one"
+    except RecursionError:
+        line, problem = "", "it is nested too deeply"
+    raise ConfigError(f"{path}{line}: not valid YAML: {problem}")
 
 
-def _explain(problem: Any, document: _Document) -> str:
+_EXPECTED = {
+    "bool_type": "expected true or false",
+    "dict_type": "expected a mapping",
+    "float_type": "expected a number",
+    "int_type": "expected a whole number",
+    "model_attributes_type": "expected a stage, such as '- use: mixture'",
+    "path_type": "expected a path",
+    "string_type": "expected text",
+    "tuple_type": "expected a list",
+}
+"""What pydantic's types of errors mean for somebody who writes YAML."""
+
+
+def _explain(problem: Mapping[str, Any], document: _Document) -> str:
     """Turn one of pydantic's problems into a line: where, what, and the nearest valid word."""
-    location = problem["loc"]
-    where = f"{document.path}, line {document.line(location)}"
+    location, kind = problem["loc"], problem["type"]
+    where = document.at(location)
     stage = _stage_at(location)
-    match problem["type"]:
+    key = ".".join(str(step) for step in (location[2:] if stage else location))
+    match kind:
         case "extra_forbidden":
-            valid = sorted((stage or CascadeConfig).model_fields)
-            return f"{where}: unknown key '{location[-1]}'{_nearest(str(location[-1]), valid)}"
+            return f"{where}: unknown key {location[-1]!r}{_nearest(str(location[-1]), _keys(stage))}"
+        case "invalid_key":
+            return f"{where}: a key must be text; valid: {', '.join(_keys(stage))}"
         case "union_tag_invalid":
             named = str(problem["ctx"]["tag"])
-            return f"{where}: unknown stage '{named}'{_nearest(named, list(stages_by_name()))}"
+            return f"{where}: unknown stage {named!r}{_nearest(named, list(stages_by_name()))}"
         case "union_tag_not_found":
             return f"{where}: a stage needs a 'use:' key; valid: {', '.join(stages_by_name())}"
         case "missing":
-            return f"{where}: '{location[-1]}' is missing"
-        case _:
-            key = ".".join(str(step) for step in location if not (stage and step == stage.model_fields["use"]))
-            return f"{where}: {key or 'the file'}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+            return f"{where}: '{key}:' is missing"
+    if kind in _EXPECTED:
+        return f"{where}: {key}: {_EXPECTED[kind]}, got {_kind(problem['input'])}"
+    return f"{where}: {key}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
 
 
 def _stage_at(location: Sequence[str | int]) -> type[_Settings] | None:
     return stages_by_name().get(str(location[2])) if len(location) > 2 and location[0] == "stages" else None
 
 
+def _keys(stage: type[_Settings] | None) -> list[str]:
+    return sorted((stage or CascadeConfig).model_fields)
+
+
 def _nearest(word: str, valid: Sequence[str]) -> str:
     close = get_close_matches(word, valid, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; valid: {', '.join(valid)}"
+
+
+def _kind(value: object) -> str:
+    """Say what kind of thing a value is, since the value itself may be a secret."""
+    names: Mapping[type, str] = {
+        type(None): "nothing", bool: "true or false", int: "a number", float: "a number", str: "text",
+        list: "a list", dict: "a mapping",
+    }  # fmt: skip
+    return next((name for kind, name in names.items() if isinstance(value, kind)), f"a {type(value).__name__}")
 
 
 def stages_by_name() -> dict[str, type[_Settings]]:
@@ -360,22 +430,28 @@ def stages_by_name() -> dict[str, type[_Settings]]:
     return {member.model_fields["use"].annotation.__args__[0]: member for member in members}  # type: ignore[union-attr]
 
 
-def _check_fit(config: CascadeConfig, path: Path) -> None:
+def _check_fit(config: CascadeConfig, document: _Document) -> None:
     """Raise ConfigError unless each stage takes what the one before it gives."""
     given: type = AudioChunk
     before = "the audio"
-    for stage in config.stages:
+    for index, stage in enumerate(config.stages):
         if stage.takes is not given:
-            raise ConfigError(f"{path}: {stage.use} takes {stage.takes.__name__}, but {before} gives {given.__name__}{_gap(given, stage)}")
+            takes = f"{stage.use} takes {stage.takes.__name__}, but {before} gives {given.__name__}"
+            raise ConfigError(f"{document.at(('stages', index))}: {takes}{_gap(given, stage)}")
         given, before = stage.gives, stage.use
     if given not in (Utterance, Answer):
-        raise ConfigError(f"{path}: the chain ends with {given.__name__}; a stage that gives Utterance must follow")
+        ends = f"the chain must end with Utterance or Answer, but {before} gives {given.__name__}"
+        raise ConfigError(f"{document.path}: {ends}{_after(given)}")
 
 
 def _gap(given: type, stage: _Settings) -> str:
     """Say what is missing between two stages that do not fit."""
     if given is SpeakerTurn and stage.takes in (AdmittedTurn, Utterance):
         return ": nothing may be transcribed that has not passed a gate; add 'use: main_speaker' before it"
+    return _after(given)
+
+
+def _after(given: type) -> str:
     fitting = [name for name, other in stages_by_name().items() if other.takes is given]
     return f"; after it can stand: {', '.join(fitting)}" if fitting else "; nothing can stand after it"
 

@@ -3,20 +3,26 @@
 A file is a stream that ends: it goes through the same pushes as a live microphone would make. Latency is measured by a
 virtual clock, on which a chunk arrives when its last sample has been spoken and waits while the one before it is worked
 on; so the latency of a ten-minute recording is known without waiting ten minutes.
+
+The driver is also where a failing stage is caught: what a model says about the audio that it failed on may quote it, so
+only the kind of failure and its place go on.
 """
 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from cascade.answering import Answerer, question_of
-from cascade.config import CascadeConfig, StageMaker
-from cascade.errors import ConfigError
+from cascade.config import CascadeConfig, StageMaker, StreamSettings
+from cascade.errors import AudioError, BackendError, CascadeError, ConfigError
 from cascade.stage import Chain, Stage
 from cascade.types import AdmittedTurn, Answer, AudioChunk, Mode, Question, Span, Transcript, Utterance, Withheld
 
@@ -74,11 +80,14 @@ class _Clock(Protocol):
 
 
 class _Metered:
-    """A stage that counts its computing time and shows what it gives to `watch`."""
+    """A stage that counts its computing time, shows what it gives to `watch`, and fails without quoting anything."""
 
-    def __init__(self, stage: Stage[Any, Any], clock: _Clock, watch: Callable[[Any], None]) -> None:
-        self._stage, self._clock, self._watch = stage, clock, watch
+    def __init__(
+        self, name: str, stage: Stage[Any, Any], clock: _Clock, watch: Callable[[_Metered, Any], None]
+    ) -> None:
+        self.name = name
         self.spent_s = 0.0
+        self._stage, self._clock, self._watch = stage, clock, watch
 
     @property
     def lookahead(self) -> int | None:
@@ -93,12 +102,23 @@ class _Metered:
     def _timed(self, work: Callable[[], Sequence[Any]]) -> Sequence[Any]:
         began = self._clock()
         try:
-            items = work()
+            items = self._guarded(work)
         finally:
             self.spent_s += self._clock() - began
         for item in items:
-            self._watch(item)
+            self._watch(self, item)
         return items
+
+    def _guarded(self, work: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+        try:
+            return work()
+        except CascadeError:
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            failure = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
+        # Raised out here so that the exception, whose text and locals may hold ungated speech, is not chained to this.
+        raise BackendError(f"the stage '{self.name}' failed with {failure}; its message is hidden: it may quote speech")
 
 
 @dataclass(slots=True)
@@ -110,23 +130,37 @@ class Listening:
     decisions: list[Decision] = field(default_factory=list)
     _items: list[Utterance | Withheld] = field(default_factory=list)
     _heard: int = 0
+    _over: bool = False
     _now_s: float = 0.0
     _delays_s: list[float] = field(default_factory=list)
     _latencies_s: list[float] = field(default_factory=list)
-    _metered: dict[str, _Metered] = field(init=False)
+    _metered: list[_Metered] = field(init=False)
     _chain: Chain = field(init=False)
+    _gate: _Metered | None = None
 
     def __post_init__(self) -> None:
-        self._metered = {name: _Metered(stage, self.clock, self._watch) for name, stage in self.stages}
-        self._chain = Chain(list(self._metered.values()))
+        self._metered = [_Metered(name, stage, self.clock, self._watch) for name, stage in self.stages]
+        self._chain = Chain(self._metered)
 
     def push(self, chunk: AudioChunk) -> Sequence[Utterance | Withheld]:
-        """Hear a chunk; return what came out."""
+        """Hear a chunk; return what came out.
+
+        Raises:
+            AudioError: The chunk does not start where the one before it ended, or the stream is over.
+            BackendError: A stage failed.
+        """
+        if self._over:
+            raise AudioError("the stream is over; open a new one for further audio")
+        if chunk.span.start != self._heard:
+            raise AudioError(f"chunks must follow each other: expected one from sample {self._heard}, got {chunk.span}")
         self._heard = chunk.span.end
         return self._advance(lambda: self._chain.push(chunk))
 
     def flush(self) -> Sequence[Utterance | Withheld]:
-        """Return the rest, since the stream is over."""
+        """Return the rest, since the stream is over; nothing when called again."""
+        if self._over:
+            return []
+        self._over = True
         return self._advance(self._chain.flush)
 
     @property
@@ -137,9 +171,12 @@ class Listening:
     @property
     def performance(self) -> Performance:
         """How fast it went so far."""
+        spent: dict[str, float] = {}
+        for stage in self._metered:
+            spent[stage.name] = spent.get(stage.name, 0.0) + stage.spent_s
         return Performance(
             audio_s=Span(0, self._heard).duration_s,
-            stages_s={name: stage.spent_s for name, stage in self._metered.items()},
+            stages_s=spent,
             delay=Distribution.of(self._delays_s),
             latency=Distribution.of(self._latencies_s),
         )
@@ -150,20 +187,51 @@ class Listening:
         items = work()
         self._now_s = max(self._now_s, arrived_s) + self.clock() - began
         self._latencies_s += [self._now_s - item.span.end_s for item in items if isinstance(item, Utterance)]
-        self._items += items
         return items
 
-    def _watch(self, item: object) -> None:
-        """Note each decision of the gate once: an AdmittedTurn is only seen there, a Withheld passes on."""
-        if isinstance(item, AdmittedTurn):
-            leave = item.admission
-            self._note(Decision(item.span, item.speaker, True, leave.reason, leave.evidence, leave.threshold))
-        elif isinstance(item, Withheld) and not (self.decisions and self.decisions[-1].span == item.span):
-            self._note(Decision(item.span, item.speaker, False, item.reason, item.evidence, float("nan")))
+    def _watch(self, stage: _Metered, item: object) -> None:
+        """Note what the gate decides, and what leaves the last stage, at once: it stays when a later turn fails.
 
-    def _note(self, decision: Decision) -> None:
-        self.decisions.append(decision)
-        self._delays_s.append(Span(0, self._heard).duration_s - decision.span.end_s)
+        The gate is the first stage to give an AdmittedTurn or a Withheld; behind it, a Withheld only passes by.
+        """
+        if isinstance(item, AdmittedTurn | Withheld):
+            self._gate = self._gate or stage
+            if stage is self._gate:
+                self._note(item)
+        if stage is self._metered[-1] and isinstance(item, Utterance | Withheld):
+            self._items.append(item)
+
+    def _note(self, item: AdmittedTurn | Withheld) -> None:
+        self.decisions.append(_decision(item))
+        self._delays_s.append(Span(0, self._heard).duration_s - item.span.end_s)
+
+
+def _decision(item: AdmittedTurn | Withheld) -> Decision:
+    if isinstance(item, Withheld):
+        return Decision(item.span, item.speaker, False, item.reason, item.evidence, float("nan"))
+    leave = item.admission
+    return Decision(item.span, item.speaker, True, leave.reason, leave.evidence, leave.threshold)
+
+
+StageLoader: TypeAlias = Callable[[StreamSettings, Callable[[], Chain]], StageMaker]
+"""Loads a stage from its settings; the second argument makes a fresh chain of the stages in front of it."""
+
+
+def load_stages(
+    config: CascadeConfig,
+    mode: Mode,
+    load: StageLoader = lambda settings, before: settings.load(before),
+) -> list[tuple[str, StageMaker]]:
+    """Return the name and the maker of each stage in the stream; another `load` can hand in other models."""
+    stages: list[tuple[str, StageMaker]] = []
+    for settings in config.stream:
+        before = partial(_chain_of, tuple(make for _, make in stages), mode)
+        stages.append((settings.use, load(settings, before)))
+    return stages
+
+
+def _chain_of(makers: Sequence[StageMaker], mode: Mode) -> Chain:
+    return Chain([make(mode) for make in makers])
 
 
 class Cascade:
@@ -184,12 +252,8 @@ class Cascade:
     @classmethod
     def load(cls, config: CascadeConfig, *, mode: Mode = Mode.SELECTIVE) -> Cascade:
         """Load the models that a configuration names. Errors: MissingExtraError, ModelError, EnrolmentError."""
-        stages: list[tuple[str, StageMaker]] = []
-        for settings in config.stream:
-            before = tuple(make for _, make in stages)
-            stages.append((settings.use, settings.load(lambda before=before: Chain([make(mode) for make in before]))))
         answerer = None if config.answerer is None else config.answerer.load()
-        return cls(stages, answerer, mode=mode)
+        return cls(load_stages(config, mode), answerer, mode=mode)
 
     @property
     def mode(self) -> Mode:
@@ -199,7 +263,7 @@ class Cascade:
     @property
     def lookahead(self) -> int | None:
         """Samples of audio after a turn's end that its text depends on; None: the whole recording."""
-        return Chain([make(self._mode) for _, make in self._stages]).lookahead
+        return _chain_of([make for _, make in self._stages], self._mode).lookahead
 
     def open(self) -> Listening:
         """Begin a new stream; ask() then answers from it."""
@@ -221,6 +285,8 @@ class Cascade:
     def ask(self, question: Question | str) -> Answer:
         """Answer from the transcript of the recording heard last."""
         if self._answerer is None:
-            raise ConfigError("a question was asked, but the configuration has no answerer; add 'use: extractive' at its end")
+            raise ConfigError(
+                "a question was asked, but the configuration has no answerer; add 'use: extractive' at its end"
+            )
         asked = question_of(question) if isinstance(question, str) else question
         return self._answerer.answer(asked, self.transcript)
