@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from cascade.config import CascadeConfig, MainSpeakerSettings, data_folder, find_config, load_config, stages_by_name
+from cascade.errors import ConfigError
+from cascade.gate import OverlapPolicy
+
+Write = Callable[..., Path]
+
+CHAIN = """\
+stages:
+  - use: mixture
+  - use: online_clustering
+  - use: main_speaker
+  - use: faster_whisper
+  - use: extractive
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a configuration; returns its path."""
+
+    def _write(text: str | bytes, name: str = "own.yaml") -> Path:
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return _write
+
+
+def gate(text: str) -> str:
+    """Return CHAIN with settings for the gate, which then stand from line 5 on."""
+    lines = "".join(f"\n    {line}" for line in text.splitlines())
+    return CHAIN.replace("use: main_speaker", f"use: main_speaker{lines}")
+
+
+def refusal(path: Path) -> str:
+    """Return the one line with which a file is refused."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    return message
+
+
+def the_gate(config: CascadeConfig) -> MainSpeakerSettings:
+    return next(stage for stage in config.stages if isinstance(stage, MainSpeakerSettings))
+
+
+# --- what is valid ----------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_chain_has_the_defaults(write: Write) -> None:
+    config = load_config(write(CHAIN))
+    assert [stage.use for stage in config.stages] == [
+        "mixture",
+        "online_clustering",
+        "main_speaker",
+        "faster_whisper",
+        "extractive",
+    ]
+    assert [stage.use for stage in config.stream] == ["mixture", "online_clustering", "main_speaker", "faster_whisper"]
+    assert config.answerer is config.stages[-1]
+
+
+def test_an_answerer_is_not_needed(write: Write) -> None:
+    config = load_config(write(CHAIN.replace("  - use: extractive\n", "")))
+    assert config.answerer is None
+    assert len(config.stream) == 4
+
+
+def test_settings_are_read(write: Write) -> None:
+    text = "threshold: 1\nmin_turn_s: 0.4\noverlap: withhold\nalways: true\nenrolment: [a.wav, b.wav]"
+    set_to = the_gate(load_config(write(gate(text))))
+    assert (set_to.threshold, set_to.min_turn_s, set_to.overlap, set_to.always) == (
+        1.0,
+        0.4,
+        OverlapPolicy.WITHHOLD,
+        True,
+    )
+
+
+def test_an_enrolment_is_looked_for_beside_the_configuration(write: Write, tmp_path: Path) -> None:
+    one = the_gate(load_config(write(gate("enrolment: me.wav"))))
+    assert one.enrolment == (tmp_path / "me.wav",)
+    several = the_gate(load_config(write(gate("enrolment: [voices/me.wav, /elsewhere/me.wav]"))))
+    assert several.enrolment == (tmp_path / "voices/me.wav", Path("/elsewhere/me.wav"))
+
+
+def test_with_enrolment_changes_nothing_else(write: Write) -> None:
+    config = load_config(write(gate("threshold: 0.6\nenrolment: me.wav")))
+    other = config.with_enrolment([Path("you.wav")])
+    assert the_gate(other).enrolment == (Path("you.wav"),)
+    assert the_gate(other).threshold == 0.6
+    assert other.with_enrolment(the_gate(config).enrolment) == config
+
+
+def test_with_enrolment_needs_a_stage_that_enrols(write: Write) -> None:
+    config = load_config(write(CHAIN.replace("main_speaker", "everyone")))
+    with pytest.raises(ConfigError, match="add 'use: main_speaker'"):
+        config.with_enrolment([Path("me.wav")])
+
+
+def test_settings_cannot_be_changed_afterwards(write: Write) -> None:
+    config = load_config(write(CHAIN))
+    with pytest.raises(ValidationError, match="frozen"):
+        the_gate(config).threshold = 0.0
+
+
+def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(write: Write) -> None:
+    assert load_config(write(b"\xef\xbb\xbf" + CHAIN.replace("\n", "\r\n").encode())) == load_config(write(CHAIN))
+
+
+# --- the hash ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_hash_is_of_what_is_set_not_of_how_it_is_written(write: Write) -> None:
+    plain = load_config(write(gate("threshold: 0.6\nalways: true")))
+    flow = "{stages: [{use: mixture}, {use: online_clustering}, {always: true, threshold: 0.60, use: main_speaker}, "
+    flow += "{use: faster_whisper}, {use: extractive}]}  # the same"
+    assert load_config(write(flow)).sha256 == plain.sha256
+    assert re.fullmatch("[0-9a-f]{64}", plain.sha256)
+
+
+def test_a_default_that_is_written_out_changes_no_hash(write: Write) -> None:
+    default = the_gate(load_config(write(CHAIN))).threshold
+    assert load_config(write(gate(f"threshold: {default}"))).sha256 == load_config(write(CHAIN)).sha256
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        gate("threshold: 0.61"),
+        gate("always: true"),
+        gate("enrolment: a.wav"),
+        CHAIN.replace("main_speaker", "everyone"),
+    ],
+)
+def test_other_settings_have_another_hash(write: Write, text: str) -> None:
+    assert load_config(write(text)).sha256 != load_config(write(CHAIN)).sha256
+
+
+# --- what is wrong with a file ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (gate("thresold: 0.6"), "own.yaml, line 5: unknown key 'thresold'; did you mean 'threshold'?"),
+        (gate("always: true\nxyz: 1"), "line 6: unknown key 'xyz'; valid: always, enrolment, hold_s, "),
+        (CHAIN.replace("stages", "stage"), "line 1: unknown key 'stage'; did you mean 'stages'?"),
+        (CHAIN.replace("_speaker", "_speeker"), "line 4: unknown stage 'main_speeker'; did you mean 'main_speaker'"),
+        (CHAIN.replace("use: mixture", "used: mixture"), "line 2: a stage needs a 'use:' key; valid: mixture, "),
+        (CHAIN.replace("use: mix", "mix"), "line 2: stages.0: expected a stage, such as '- use: mixture'"),
+        (CHAIN.replace("use: mixture", "use: 3"), "line 2: unknown stage '3'; valid: mixture, "),
+        (CHAIN.replace("use: mixture", "use:"), "line 2: unknown stage 'None'; valid: mixture, "),
+        ("stages: mixture", "line 1: stages: expected a list, got text"),
+        ("stages:", "line 1: stages: expected a list, got nothing"),
+        ("stages: []", "the chain must end with Utterance or Answer, but the audio gives AudioChunk"),
+        ("config: {}", "'stages:' is missing"),
+        ("3: 4", "line 1: a key must be text; valid: stages"),
+        (gate("threshold: high"), "line 5: main_speaker.threshold: expected a number, got text"),
+        (gate("threshold: '0.6'"), "line 5: main_speaker.threshold: expected a number, got text"),
+        (gate("threshold: true"), "line 5: main_speaker.threshold: expected a number, got true or false"),
+        (gate("threshold:"), "line 5: main_speaker.threshold: expected a number, got nothing"),
+        (gate("threshold: 1.5"), "line 5: main_speaker.threshold: input should be less than or equal to 1"),
+        (gate("threshold: .nan"), "line 5: main_speaker.threshold: input should be less than or equal to 1"),
+        (gate("hold_s: .inf"), "line 5: main_speaker.hold_s: input should be less than or equal to 60"),
+        (gate("hold_s: -1"), "line 5: main_speaker.hold_s: input should be greater than or equal to 2"),
+        (gate("hold_s: 10 s"), "line 5: main_speaker.hold_s: expected a number, got text"),
+        (gate("overlap: admit"), "main_speaker.overlap: input should be 'withhold' or 'admit_if_dominant'"),
+        (gate("enrolment: 3"), "line 5: main_speaker.enrolment: expected a list, got a number"),
+        (gate("enrolment: [a.wav, 3]"), "main_speaker.enrolment.1: "),
+        (CHAIN.replace("- use: ex", "  cpu_threads: 1.5 #"), "6: faster_whisper.cpu_threads: expected a whole number"),
+        (CHAIN.replace("- use: ex", "  device: gpu #"), "faster_whisper.device: input should be 'cpu' or 'cuda'"),
+        ("- use: mixture", "expected a file that begins with 'stages:', got a list"),
+        ("mixture", "expected a file that begins with 'stages:', got text"),
+        ("", "expected a file that begins with 'stages:', got nothing"),
+        ("# nothing but a comment\n", "expected a file that begins with 'stages:', got nothing"),
+        ("stages:\n\t- use: mixture", "line 2: not valid YAML: found character '\\t' that cannot start any token"),
+        (CHAIN + "stages: []", "line 7: not valid YAML: found duplicate key \"stages\""),
+        (gate("threshold: 0.6\nthreshold: 0.1"), "line 6: not valid YAML: found duplicate key \"threshold\""),
+        ("stages: [", "not valid YAML: "),
+        ("[" * 3000, "not valid YAML: it is nested too deeply"),
+        (CHAIN + "---\n" + CHAIN, "not valid YAML: but found another document"),
+        (CHAIN + "at: 2026-13-45", "not valid YAML: it holds a date or a number that cannot be one"),
+        ("stages: " + "9" * 5000, "not valid YAML: it holds a date or a number that cannot be one"),
+        ("stages: \x01", "not valid YAML: unacceptable character"),
+        ("a: !!python/object/apply:os.system ['true']", "line 1: not valid YAML: could not determine a constructor"),
+        (CHAIN.encode("utf-16"), "byte 1 is not UTF-8; save the file as UTF-8"),
+        (CHAIN.encode() + b"# caf\xe9", "is not UTF-8; save the file as UTF-8"),
+    ],
+)  # fmt: skip
+def test_the_error_names_the_place_and_the_remedy(write: Write, text: str | bytes, expected: str) -> None:
+    message = refusal(write(text))
+    assert expected in message
+    assert "own.yaml" in message
+
+
+@pytest.mark.parametrize("word", ["off", "no", "n", "yes", "on", "0", "1", "'false'", "~"])
+def test_a_word_is_no_switch(write: Write, word: str) -> None:
+    """Under YAML 1.2 `off` is a word; taken for false, it might open a gate that was meant to stay shut."""
+    assert "line 5: main_speaker.always: expected true or false, got " in refusal(write(gate(f"always: {word}")))
+
+
+def test_all_problems_are_told_at_once(write: Write) -> None:
+    message = refusal(write(gate("thresold: 0.6\nhold_s: 1")))
+    assert "line 5" in message
+    assert "line 6" in message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        gate("threshold: sk-SECRET"),
+        gate("api_key: sk-SECRET"),
+        gate("always: sk-SECRET"),
+        gate("overlap: sk-SECRET"),
+        gate("enrolment: {key: sk-SECRET}"),
+        gate("api_key: sk-SECRET\napi_key: sk-SECRET"),
+        gate("api_key: 'sk-SECRET"),
+        CHAIN + "api_key: sk-SECRET",
+        CHAIN + "api_key: [sk-SECRET",
+        "sk-SECRET",
+        "stages: [sk-SECRET]",
+        "stages: {use: sk-SECRET}",
+    ],
+)
+def test_no_value_is_echoed(write: Write, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(text))
+    assert "SECRET" not in "".join(traceback.format_exception(caught.value))
+    chained = caught.value.__cause__ or caught.value.__context__
+    assert chained is None or not isinstance(chained, ValidationError)
+
+
+@given(st.text(max_size=60) | st.text("stages: use\n-[]{}#&*!|>'\"%@`0\t", max_size=40).map(lambda text: CHAIN + text))
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_text_is_a_configuration_or_one_clear_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "any.yaml"
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    with suppress(ConfigError):
+        load_config(path)
+        return
+    refusal(path)
+
+
+# --- stages that do not fit -------------------------------------------------------------------------------------------
+
+
+NO_GATE = "nothing may be transcribed that has not passed a gate; add 'use: main_speaker' before it"
+
+
+@pytest.mark.parametrize(
+    ("without", "at", "given", "remedy"),
+    [
+        ("mixture", "2: online_clustering", "SeparatedChunk, but the audio gives AudioChunk", "can stand: mixture"),
+        ("online_clustering", "3: main_speaker", "SpeakerTurn, but mixture gives SeparatedChunk", "online_clustering"),
+        ("main_speaker", "4: faster_whisper", "AdmittedTurn, but online_clustering gives SpeakerTurn", NO_GATE),
+        ("faster_whisper", "5: extractive", "Utterance, but main_speaker gives AdmittedTurn", "stand: faster_whisper"),
+    ],
+)
+def test_a_missing_stage_is_named(write: Write, without: str, at: str, given: str, remedy: str) -> None:
+    message = refusal(write(CHAIN.replace(f"  - use: {without}\n", "")))
+    assert f"line {at} takes {given}" in message
+    assert message.endswith(remedy)
+
+
+def test_without_gate_and_recogniser_nothing_is_answered(write: Write) -> None:
+    text = CHAIN.replace("  - use: main_speaker\n", "").replace("  - use: faster_whisper\n", "")
+    assert "add 'use: main_speaker' before it" in refusal(write(text))
+
+
+def test_a_chain_must_reach_text(write: Write) -> None:
+    text = CHAIN.replace("  - use: extractive\n", "").replace("  - use: faster_whisper\n", "")
+    assert "must end with Utterance or Answer, but main_speaker gives AdmittedTurn" in refusal(write(text))
+
+
+@pytest.mark.parametrize("use", ["mixture", "main_speaker", "extractive"])
+def test_no_stage_comes_twice(write: Write, use: str) -> None:
+    assert f"{use} takes " in refusal(write(CHAIN.replace(f"  - use: {use}\n", f"  - use: {use}\n" * 2)))
+
+
+def test_a_misspelt_stage_is_not_also_reported_as_a_gap(write: Write) -> None:
+    assert refusal(write(CHAIN.replace("main_speaker", "main_speeker"))).count(";") == 1
+
+
+# --- finding a file by its name ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ondevice", "ondevice.yaml", Path("ondevice"), data_folder("configs") / "ondevice"])
+def test_a_name_is_found_with_or_without_yaml(name: str | Path) -> None:
+    assert find_config(name) == data_folder("configs") / "ondevice.yaml"
+
+
+def test_what_is_given_comes_before_what_is_built_in(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(CHAIN, "ondevice.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert find_config("ondevice.yaml") == Path("ondevice.yaml")
+    assert find_config("ondevice") == Path("ondevice.yaml")
+    assert find_config("./ondevice") == Path("ondevice.yaml")
+
+
+@pytest.mark.parametrize("name", ["nosuch", "nosuch.yaml", "sub/nosuch", "/nowhere/nosuch"])
+def test_the_error_names_both_places(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        find_config(name)
+    assert f"no configuration at {name} nor in {data_folder('configs')}" in str(caught.value)
+    assert "cascade comes with: ondevice.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "/", "x" * 5000, "a\0b", "a\nb", " ", "~", "-", "*"])
+def test_odd_names_are_refused_in_one_line(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(name)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 600
+
+
+def test_a_folder_is_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no configuration at"):
+        load_config(tmp_path)
+
+
+# --- the closed list --------------------------------------------------------------------------------------------------
+
+
+def test_every_stage_says_what_it_takes_and_gives() -> None:
+    for name, stage in stages_by_name().items():
+        assert isinstance(stage.takes, type), name
+        assert isinstance(stage.gives, type), name
+        assert stage.__doc__, name
+
+
+def test_durations_end_in_s() -> None:
+    """What looks like a duration says its unit in its name, and nothing else ends in `_s`."""
+    for stage in stages_by_name().values():
+        for name, field in stage.model_fields.items():
+            if name.endswith("_s"):
+                assert field.annotation is float
+            assert not re.search("second|millis|_ms$|duration|time", name)
