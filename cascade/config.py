@@ -36,13 +36,16 @@ from cascade.gate import Everyone, GateSettings, MainSpeaker, OverlapPolicy, Pro
 from cascade.separation import Mixture
 from cascade.stage import Chain, Stage
 from cascade.types import (
+    SAMPLE_RATE,
     AdmittedTurn,
     Answer,
     AudioChunk,
     Mode,
+    Samples,
     SeparatedChunk,
     SpeakerTurn,
     Utterance,
+    Vector,
 )
 
 StageMaker: TypeAlias = Callable[[Mode], Stage[Any, Any]]
@@ -69,6 +72,11 @@ class _Settings(BaseModel):
     def models(self) -> tuple[str, ...]:
         """Names of the manifests in models/ whose files this stage loads."""
         return ()
+
+    @property
+    def lookahead_s(self) -> float | None:
+        """The stage's lookahead in seconds, without loading anything; None: it needs the whole recording."""
+        return 0.0
 
 
 class StreamSettings(_Settings):
@@ -102,6 +110,16 @@ class MixtureSettings(StreamSettings):
         return lambda _: Mixture()
 
 
+class _WindowOnly:
+    """Stands for the d-vector encoder where only the length of its window matters, so that it need not be loaded."""
+
+    window = 79 * 160 + 512
+    """80 frames of 512 samples, 160 apart; a test holds it against the network's own."""
+
+    def __call__(self, samples: Samples, /) -> Vector:
+        raise NotImplementedError("it only has a window")
+
+
 class OnlineClusteringSettings(StreamSettings):
     """Silero VAD, d-vectors and online clustering (diarization.ClusteringSettings)."""
 
@@ -117,6 +135,12 @@ class OnlineClusteringSettings(StreamSettings):
     def models(self) -> tuple[str, ...]:
         """The speech detector and the speaker encoder."""
         return ("silero-vad-v6", "d-vector-ge2e")
+
+    @property
+    def lookahead_s(self) -> float | None:
+        """The pause that ends a turn, and what the last label depends on: with the encoder's window, so about 1 s."""
+        stage = self.around(lambda: lambda _: 0.0, _WindowOnly())(Mode.SELECTIVE)
+        return None if stage.lookahead is None else stage.lookahead / SAMPLE_RATE
 
     def load(self, before: Callable[[], Chain]) -> StageMaker:
         """Load both networks."""
@@ -144,6 +168,11 @@ class MainSpeakerSettings(StreamSettings):
     hold_s: float = Field(_GATE.hold_s, ge=2, le=60)
     overlap: OverlapPolicy = Field(_GATE.overlap, strict=False)
     always: bool = _GATE.always
+
+    @property
+    def lookahead_s(self) -> float | None:
+        """Nothing with an enrolment; else the time that turns are held for until somebody is dominant."""
+        return 0.0 if self.enrolment else self.hold_s
 
     def load(self, before: Callable[[], Chain]) -> StageMaker:
         """Listen to the enrolment, if there is one."""

