@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cascade.config import load_config
@@ -225,6 +225,7 @@ def test_infinity_is_null(tmp_path: Path) -> None:
     assert (row["evidence"], row["threshold"]) == (None, None)
 
 
+@example(text="half a \udcff character, \u2028 and \x85 ends of lines")
 @given(text=st.text(st.characters(exclude_categories=()), min_size=1).filter(str.strip))
 def test_any_text_comes_back_from_the_json_files(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     words = replace(MAIN, text=text, words=())
@@ -395,6 +396,8 @@ def test_an_out_that_cannot_be_written_is_refused() -> None:
         ("a\nb\x00c.wav", "a_b_c"),
         ("bad\udcff.wav", "bad_"),
         ("e\u0301.wav", "é"),
+        ("中" * 120 + ".wav", "中" * (NAME_BYTES // 3)),
+        ("n" * 120 + ".wav", "n" * NAME_CHARACTERS),
         ("-", "stdin"),
         ("-.wav", "-"),
     ],
