@@ -26,11 +26,12 @@ def changed(use: str, **settings: object) -> CascadeConfig:
 
 def test_a_chain_that_is_all_here_has_no_problems() -> None:
     report = examine(CONFIG)
+    lookahead = f"{CONFIG.stages[1].lookahead_s:.2f} s"
     vad_and_encoder = "silero-vad-v6 ok, d-vector-ge2e ok"
     assert report.problems == ()
     assert [row.cells for row in report.rows] == [
         ("mixture", "AudioChunk", "SeparatedChunk", "0.00 s", "-", "-"),
-        ("online_clustering", "SeparatedChunk", "SpeakerTurn", "1.06 s", "ondevice", vad_and_encoder),
+        ("online_clustering", "SeparatedChunk", "SpeakerTurn", lookahead, "ondevice", vad_and_encoder),
         ("main_speaker", "SpeakerTurn", "AdmittedTurn", "10.00 s", "-", "-"),
         ("faster_whisper", "AdmittedTurn", "Utterance", "0.00 s", "ondevice", "whisper-tiny.en ok"),
         ("extractive", "Utterance", "Answer", "0.00 s", "ondevice", "wordllama-256 ok"),
