@@ -26,10 +26,10 @@ class Row:
     models: Mapping[str, State]
 
     @property
-    def cells(self) -> tuple[str, str, str, str, str, str]:
+    def cells(self) -> tuple[str, str, str, str, str]:
         """The row as texts for a table."""
         models = ", ".join(f"{name} {state}" for name, state in self.models.items())
-        return self.use, self.takes, self.gives, _shown(self.lookahead_s), self.extra or "-", models or "-"
+        return self.use, f"{self.takes} -> {self.gives}", _shown(self.lookahead_s), self.extra or "-", models or "-"
 
 
 @dataclass(frozen=True, slots=True)

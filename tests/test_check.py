@@ -30,11 +30,11 @@ def test_a_chain_that_is_all_here_has_no_problems() -> None:
     vad_and_encoder = "silero-vad-v6 ok, d-vector-ge2e ok"
     assert report.problems == ()
     assert [row.cells for row in report.rows] == [
-        ("mixture", "AudioChunk", "SeparatedChunk", "0.00 s", "-", "-"),
-        ("online_clustering", "SeparatedChunk", "SpeakerTurn", lookahead, "ondevice", vad_and_encoder),
-        ("main_speaker", "SpeakerTurn", "AdmittedTurn", "10.00 s", "-", "-"),
-        ("faster_whisper", "AdmittedTurn", "Utterance", "0.00 s", "ondevice", "whisper-tiny.en ok"),
-        ("extractive", "Utterance", "Answer", "0.00 s", "ondevice", "wordllama-256 ok"),
+        ("mixture", "AudioChunk -> SeparatedChunk", "0.00 s", "-", "-"),
+        ("online_clustering", "SeparatedChunk -> SpeakerTurn", lookahead, "ondevice", vad_and_encoder),
+        ("main_speaker", "SpeakerTurn -> AdmittedTurn", "10.00 s", "-", "-"),
+        ("faster_whisper", "AdmittedTurn -> Utterance", "0.00 s", "ondevice", "whisper-tiny.en ok"),
+        ("extractive", "Utterance -> Answer", "0.00 s", "ondevice", "wordllama-256 ok"),
     ]  # fmt: skip
     assert {"cascade", "python", "numpy", "faster-whisper"} <= report.versions.keys()
 
@@ -55,7 +55,7 @@ def test_one_stage_that_needs_the_whole_recording_makes_the_chain_need_it() -> N
     rows = examine(CONFIG).rows
     whole = type(rows[0])("pyannote", "SeparatedChunk", "SpeakerTurn", None, "paper", {})
     assert Report((*rows, whole), {}, ()).lookahead_s is None
-    assert whole.cells == ("pyannote", "SeparatedChunk", "SpeakerTurn", "whole recording", "paper", "-")
+    assert whole.cells == ("pyannote", "SeparatedChunk -> SpeakerTurn", "whole recording", "paper", "-")
 
 
 def test_an_enrolment_needs_no_hold_and_must_be_there(tmp_path: Path) -> None:
