@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -87,9 +87,7 @@ def run(
     questions = [question_of(text) for text in question or ()]
     failed = 0
     with _Progress() as progress:
-        for result in run_all(
-            settings, recordings, questions, mode=Mode(mode.value), out=out, watch=progress.watch
-        ):
+        for result in run_all(settings, recordings, questions, mode=Mode(mode.value), out=out, watch=progress.watch):
             progress.done()
             _show(result)
             failed += isinstance(result, Failed)
@@ -110,15 +108,20 @@ def check(config: ConfigOption) -> None:
 @models_app.command("list")
 def list_models() -> None:
     """List the models, where they come from, and whether they are here."""
-    from rich.table import Table
-
     from cascade.manifests import locate, manifests
 
-    table = Table("model", "here", "source", "licence", "size", box=None, pad_edge=False)
-    for name, manifest in manifests().items():
-        here = "yes" if locate(manifest) else "no"
-        table.add_row(name, here, manifest.source, manifest.licence, f"{manifest.size / 1e6:.1f} MB")
-    Console(highlight=False).print(table)
+    rows = [
+        (
+            name,
+            "yes" if locate(manifest) else "no",
+            f"{manifest.size / 1e6:.1f} MB",
+            manifest.licence,
+            manifest.package.distribution,
+            manifest.source,
+        )
+        for name, manifest in manifests().items()
+    ]
+    _print_table(("model", "here", "size", "licence", "in the package", "source"), rows)
 
 
 @models_app.command("verify")
@@ -199,7 +202,7 @@ class _Progress:
 
 
 def _show(result: Done | Failed) -> None:
-    from cascade.output import transcript_lines
+    from cascade.rendering import transcript_lines
     from cascade.run import Failed
 
     if isinstance(result, Failed):
@@ -223,13 +226,15 @@ def _show_answer(question: Question, answer: Answer) -> None:
         screen.print(f"     since: {answer.why}")
 
 
-def _show_report(report: Report) -> None:
-    from rich.table import Table
+def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print columns as wide as their contents: lines that a terminal wraps can still be read, cut ones cannot."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in (head, *rows):
+        screen.print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
-    table = Table("stage", "takes", "gives", "lookahead", "extra", "models", box=None, pad_edge=False)
-    for row in report.rows:
-        table.add_row(*row.cells)
-    Console(highlight=False).print(table)
+
+def _show_report(report: Report) -> None:
+    _print_table(("stage", "takes -> gives", "lookahead", "extra", "models"), [row.cells for row in report.rows])
     screen.print(", ".join(f"{package} {version}" for package, version in report.versions.items()))
     for problem in report.problems:
         screen.print(f"missing: {problem}")

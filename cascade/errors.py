@@ -6,6 +6,7 @@
     ├── EnrolmentError        an enrolment that says too little, or too much, about one voice
     ├── QuestionError         a question that cannot be asked
     ├── MissingExtraError     a Python package that a stage needs is not installed
+    ├── NotReadyError         what `cascade check` finds missing before anything is heard
     ├── ModelError            a model's files are missing, or are not the ones that the manifest names
     ├── BackendError          a model or server failed on good input
     └── OutputError           a place that cannot be written, or must not be overwritten
@@ -14,6 +15,8 @@ A message says what came, what was expected and what to do. It never holds audio
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class CascadeError(Exception):
@@ -40,7 +43,16 @@ class MissingExtraError(CascadeError):
     """A Python package that a stage needs is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"the Python package '{package}' is not installed; install it with: pip install 'cascade[{extra}]'")
+        super().__init__(
+            f"the Python package '{package}' is not installed; install it with: pip install 'cascade[{extra}]'"
+        )
+
+
+class NotReadyError(CascadeError):
+    """Something that `cascade check` finds missing, said before anything is heard; one line for each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
 
 
 class ModelError(CascadeError):

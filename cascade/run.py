@@ -11,10 +11,11 @@ from pathlib import Path
 
 from cascade import output
 from cascade.audio import open_audio
+from cascade.check import examine
 from cascade.config import CascadeConfig
-from cascade.errors import CascadeError
-from cascade.manifests import check_models
+from cascade.errors import CascadeError, NotReadyError
 from cascade.pipeline import Cascade
+from cascade.provenance import Provenance, gather
 from cascade.types import Answer, AudioChunk, Mode, Question
 
 
@@ -47,12 +48,14 @@ def run(
     """Yield what came of each recording, in order.
 
     Everything that can be known to be wrong is said before the first is heard. `watch` is told of every chunk.
-    Errors: MissingExtraError, ModelError, EnrolmentError, OutputError.
+    Errors: NotReadyError, EnrolmentError, OutputError.
     """
     folders = [None] * len(recordings) if out is None else output.plan_folders(out, recordings)
-    check_models(config)
+    problems = examine(config).problems
+    if problems:
+        raise NotReadyError([str(problem) for problem in problems])
     cascade = Cascade.load(config, mode=mode)
-    provenance = output.provenance(config)
+    provenance = gather(config)
     for recording, folder in zip(recordings, folders, strict=True):
         try:
             heard = _hear(cascade, recording, questions, watch, provenance)
@@ -69,7 +72,7 @@ def _hear(
     recording: str,
     questions: Sequence[Question],
     watch: Callable[[str, AudioChunk], None],
-    provenance: output.Provenance,
+    provenance: Provenance,
 ) -> output.Heard:
     def watched() -> Iterator[AudioChunk]:
         for chunk in open_audio(recording):

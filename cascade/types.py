@@ -1,7 +1,7 @@
-"""The data, in the order in which they flow.
+r"""The data, in the order in which they flow.
 
     AudioChunk -> SeparatedChunk -> SpeakerTurn -> [GATE] -> AdmittedTurn -> Utterance -> Answer
-                                                        \\-> Withheld
+                                                        \-> Withheld
 
 Time is an integer number of samples at 16 kHz since the stream began; spans are half-open. Seconds exist only as
 properties and in files. Audio is float32, full scale is [-1, 1]. An array never travels without its span.

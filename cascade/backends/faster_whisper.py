@@ -83,7 +83,7 @@ class _Decoding:
         return self.endless or unsure or repetitive
 
 
-class _Whisper:
+class Whisper:
     """A loaded model as a Recogniser; it keeps nothing between calls."""
 
     def __init__(self, model: Any, language: str | None, beam_size: int) -> None:
@@ -190,7 +190,7 @@ def load(
     _check_device(device)
     model = _open(folder, device, compute_type, cpu_threads)
     _check_language(language, folder, model.supported_languages)
-    return _Whisper(model, language, beam_size)
+    return Whisper(model, language, beam_size)
 
 
 def model_folder(size_or_path: str) -> Path:

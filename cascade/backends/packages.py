@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,17 @@ def package_file(package: str, inside: str, *, extra: str, distribution: str) ->
         raise MissingExtraError(distribution, extra)
     path = Path(spec.origin).parent / inside
     if not path.exists():
-        raise ModelError(f"the package '{distribution}' has no {inside}; reinstall it: pip install --force-reinstall {distribution}")
+        raise ModelError(
+            f"the package '{distribution}' has no {inside}; reinstall it: pip install --force-reinstall {distribution}"
+        )
     return path
 
 
-def session(path: Path, *, threads: int = 0) -> Any:
-    """Return an onnxruntime session on the CPU; threads 0 takes two at most.
+def session(path: Path) -> Any:
+    """Return an onnxruntime session on one core of the CPU.
+
+    The networks here are small and run one input at a time: a second thread would mostly wait, and on a busy machine
+    the two spin against each other.
 
     Raises MissingExtraError without onnxruntime and ModelError for a file that is no network.
     """
@@ -34,10 +38,12 @@ def session(path: Path, *, threads: int = 0) -> Any:
     except ImportError as error:
         raise MissingExtraError("onnxruntime", "ondevice") from error
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads or min(2, os.cpu_count() or 1)
+    options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(str(path), sess_options=options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises its own, unrelated types
-        raise ModelError(f"{path.name} is not a network that onnxruntime can load; run: python -m cascade models verify") from error
+        raise ModelError(
+            f"{path.name} is not a network that onnxruntime can load; run: python -m cascade models verify"
+        ) from error

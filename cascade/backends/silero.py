@@ -25,7 +25,7 @@ def model_file() -> Path:
 
 def load() -> Callable[[], SileroDetector]:
     """Load the network once; return a maker of detectors, one for each stream."""
-    network = session(model_file(), threads=1)
+    network = session(model_file())
     return lambda: SileroDetector(network)
 
 
