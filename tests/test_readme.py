@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,10 +20,10 @@ def blocks(mark: str, language: str) -> list[str]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Path]:
+def desk(tmp_path: Path) -> Path:
     """A folder that looks like a checkout to the README's commands, and is not one that they can litter."""
     (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
-    yield tmp_path
+    return tmp_path
 
 
 def execute(arguments: list[str], folder: Path) -> str:
