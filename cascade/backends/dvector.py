@@ -59,7 +59,8 @@ class DVectorEncoder:
         """Return log10 mel power (n_frames, n_mels)."""
         frames = sliding_window_view(samples, self._fft)[:: self._hop] * self._taper
         power = np.abs(np.fft.rfft(frames, axis=1)) ** 2
-        return np.log10(power @ self._mel.T + LOG_FLOOR).astype(np.float32)
+        mel: NDArray[np.float32] = np.log10(power @ self._mel.T + LOG_FLOOR).astype(np.float32)
+        return mel
 
 
 def mel_filters(n_mels: int, fft: int) -> NDArray[np.float32]:
