@@ -44,7 +44,7 @@ class DVectorEncoder:
         self.window = (self._frames - 1) * self._hop + fft
         self._fft = fft
         self._taper = _centred_hamming(int(recipe["win_length"]), fft)
-        self._mel = mel_filters(int(recipe["n_mels"]), fft)
+        self._mel = mel_filters(int(recipe["n_mels"]), fft).astype(np.float32)
 
     def __call__(self, samples: Samples, /) -> Vector:
         """Return the embedding of samples (window,); NaN for digital silence."""
@@ -59,7 +59,7 @@ class DVectorEncoder:
         """Return log10 mel power (n_frames, n_mels)."""
         frames = sliding_window_view(samples, self._fft)[:: self._hop] * self._taper
         power = np.abs(np.fft.rfft(frames, axis=1)) ** 2
-        mel: NDArray[np.float32] = np.log10(power @ self._mel.T + LOG_FLOOR).astype(np.float32)
+        mel: NDArray[np.float32] = np.log10(power @ self._mel.T + np.float32(LOG_FLOOR))
         return mel
 
 
@@ -76,10 +76,10 @@ def mel_filters(n_mels: int, fft: int) -> NDArray[np.float32]:
     return filters
 
 
-def _centred_hamming(length: int, fft: int) -> NDArray[np.float64]:
+def _centred_hamming(length: int, fft: int) -> NDArray[np.float32]:
     """Return a periodic Hamming window (fft,), padded with zeros on both sides."""
     left = (fft - length) // 2
-    return np.pad(np.hamming(length + 1)[:-1], (left, fft - length - left))
+    return np.pad(np.hamming(length + 1)[:-1], (left, fft - length - left)).astype(np.float32)
 
 
 def _recipe(network: Any) -> dict[str, float]:
