@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Never, Protocol, TypeAlias
 
 import numpy as np
 
@@ -121,9 +121,12 @@ class _Metered:
         raise BackendError(f"the stage '{self.name}' failed with {failure}; its message is hidden: it may quote speech")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class Listening:
-    """One stream on its way through the stages: push chunks, flush once, read the results at any time."""
+    """One stream on its way through the stages: push chunks, flush once, read the results at any time.
+
+    Its stages hold what has not passed the gate, so it shows nothing of them, and refuses pickle and copy.
+    """
 
     stages: Sequence[tuple[str, Stage[Any, Any]]]
     clock: _Clock = time.perf_counter
@@ -141,6 +144,12 @@ class Listening:
     def __post_init__(self) -> None:
         self._metered = [_Metered(name, stage, self.clock, self._watch) for name, stage in self.stages]
         self._chain = Chain(self._metered)
+
+    def __repr__(self) -> str:
+        return f"<Listening {Span(0, self._heard)}, {len(self.decisions)} turns decided>"
+
+    def __reduce_ex__(self, protocol: object) -> Never:
+        raise TypeError("a stream holds speech that has not passed the gate: it cannot be pickled or copied")
 
     def push(self, chunk: AudioChunk) -> Sequence[Utterance | Withheld]:
         """Hear a chunk; return what came out.

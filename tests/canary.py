@@ -1,0 +1,351 @@
+"""Speech in a code that fakes can truly read: each speaker is a pitch, each word a tone above it.
+
+A canary is a word that only a bystander says. The fakes are as good as models get: whoever hears the samples hears the
+words, and whoever hears the pitch knows the speaker. So if a bystander's audio reaches a recogniser, its words come
+out; and nothing but the gate keeps it from there.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import soundfile
+
+from cascade.answering import Answerer
+from cascade.asr import RecognisedWord, Recognition
+from cascade.backends.extractive import ExtractiveAnswerer
+from cascade.config import (
+    AnswererSettings,
+    CascadeConfig,
+    ExtractiveSettings,
+    FasterWhisperSettings,
+    OnlineClusteringSettings,
+    StageMaker,
+    StreamSettings,
+)
+from cascade.pipeline import Cascade, StageLoader, load_stages
+from cascade.stage import Chain
+from cascade.types import SAMPLE_RATE, AudioChunk, Mode, Samples, Span, Vector, seconds
+
+MAIN: Final = "main"
+PITCHES: Final = {MAIN: 200, "neighbour": 500, "caller": 800}
+"""Hz; well apart, and far below the words."""
+
+LEVELS: Final = {MAIN: 0.3, "neighbour": 0.1, "caller": 0.08}
+
+_MAINS: Final = "train boston nine platform tickets eighty jacket ferry station harbor dinner camera monday"
+_BYSTANDERS: Final = "biopsy kidney tumor cancer insurance surgery account chemotherapy lawyer divorce debt password"
+_ENROLLED: Final = "cherry street bicycle twelve garden summer"
+WORDS: Final = ("um", *_MAINS.split(), *_BYSTANDERS.split(), *_ENROLLED.split())
+"""A word's tone has 2000 Hz and 100 Hz for each place in this list."""
+
+FILLER: Final = "um"
+"""What is said at a border without a pause: which hop of a tenth of a second a border falls on, no gate can know."""
+
+TONE_S: Final = 0.25
+SLOT_S: Final = 0.3
+_FRAME: Final = 800
+_STEP: Final = 400
+_LEAST_FRAMES: Final = 4
+"""Half of a word is enough to understand it."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """Who says what from when on, a word every SLOT_S."""
+
+    speaker: str
+    start_s: float
+    text: str
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(self.text.split())
+
+    @property
+    def span(self) -> Span:
+        return Span(seconds(self.start_s), seconds(self.start_s + SLOT_S * len(self.words)))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A recording in which it is known who says what; audio is (n_samples,)."""
+
+    said: tuple[Said, ...]
+    seed: int = 1
+
+    @cached_property
+    def audio(self) -> Samples:
+        length = max(said.span.end for said in self.said) + SAMPLE_RATE
+        # The noise makes every stretch unlike every other, so that it can be recognised wherever it turns up.
+        audio = np.random.default_rng(self.seed).normal(0, 0.001, length)
+        for said in self.said:
+            for place, word in enumerate(said.words):
+                start = said.span.start + seconds(SLOT_S * place)
+                tone = spoken(said.speaker, word)
+                audio[start : start + len(tone)] += tone
+        return audio.astype(np.float32)
+
+    @property
+    def canaries(self) -> frozenset[str]:
+        """Words that nobody may ever see."""
+        return frozenset(word for said in self.said if said.speaker != MAIN for word in said.words) - {FILLER}
+
+    @property
+    def main_words(self) -> list[str]:
+        return [word for said in self.said if said.speaker == MAIN for word in said.words if word != FILLER]
+
+    @cached_property
+    def traces(self) -> tuple[bytes, ...]:
+        """What bystander audio looks like in bytes: as float32, as float64 and as 16 bit."""
+        pieces = [self.audio[start : start + 16] for span in self._bystander_words() for start in _starts(span)]
+        pcm = [np.round(piece * 32767).astype(np.int16).tobytes() for piece in pieces]
+        return (*(piece.tobytes() for piece in pieces), *(piece.astype(np.float64).tobytes() for piece in pieces), *pcm)
+
+    @cached_property
+    def printed(self) -> frozenset[tuple[str, str, str]]:
+        """What bystander audio looks like in digits: each three samples in a row, to five of them."""
+        shown = [[f"{sample:.4e}" for sample in self.audio[span.start : span.end]] for span in self._bystander_words()]
+        return frozenset(triple for row in shown for triple in zip(row, row[1:], row[2:], strict=False))
+
+    def _bystander_words(self) -> Iterator[Span]:
+        for said in self.said:
+            for place, word in enumerate(said.words):
+                if said.speaker != MAIN and word != FILLER:
+                    start = said.span.start + seconds(SLOT_S * place)
+                    yield Span(start, start + seconds(TONE_S))
+
+    def leaks(self, data: bytes | str) -> list[str]:
+        """Return which canaries, and how many stretches of bystander audio, are in what somebody got to see."""
+        seen = data.encode(errors="replace") if isinstance(data, str) else data
+        lower = seen.lower()
+        words = [word for word in sorted(self.canaries) if word.encode() in lower]
+        numbers = [f"{float(number):.4e}" for number in re.findall(rb"-?\d+\.\d{4,}(?:e[+-]?\d+)?", seen)]
+        stretches = sum(trace in seen for trace in self.traces)
+        stretches += len(self.printed.intersection(zip(numbers, numbers[1:], numbers[2:], strict=False)))
+        return words + ([f"{stretches} stretches of audio"] if stretches else [])
+
+    def chunks(self, duration_s: float = 0.5) -> Iterator[AudioChunk]:
+        """Yield the recording as it arrives."""
+        step = seconds(duration_s)
+        for start in range(0, len(self.audio), step):
+            samples = self.audio[start : start + step]
+            yield AudioChunk(Span(start, start + len(samples)), samples)
+
+    def write(self, path: Path) -> Path:
+        """Write the recording, exact to the bit."""
+        soundfile.write(path, self.audio, SAMPLE_RATE, subtype="FLOAT")
+        return path
+
+
+def spoken(speaker: str, word: str) -> Samples:
+    """Return a word in somebody's voice, (n_samples,)."""
+    time_s = np.arange(seconds(TONE_S)) / SAMPLE_RATE
+    fade = np.minimum(1, np.minimum(time_s, TONE_S - time_s) / 0.01)
+    pitch = np.sin(2 * np.pi * PITCHES[speaker] * time_s)
+    tone = np.sin(2 * np.pi * (2000 + 100 * WORDS.index(word)) * time_s)
+    return np.asarray(LEVELS[speaker] * fade * (pitch + 0.7 * tone) / 1.7, np.float32)
+
+
+def _starts(span: Span) -> range:
+    return range(span.start, span.end - 16, 160)
+
+
+SCENE: Final = Scene(
+    (
+        Said(MAIN, 0.5, "train boston nine platform tickets eighty jacket ferry"),
+        Said("neighbour", 3.6, "biopsy kidney tumor cancer insurance surgery account"),
+        Said(MAIN, 6.4, "station harbor dinner camera monday"),
+        Said("caller", 8.6, "lawyer divorce debt password"),
+        Said(MAIN, 10.5, "train nine boston eighty ferry jacket um um"),
+        Said("neighbour", 12.9, "um um um chemotherapy biopsy kidney um um um"),
+        Said(MAIN, 15.6, "um um harbor dinner tickets platform"),
+        Said("neighbour", 18.2, "account insurance surgery tumor cancer biopsy kidney chemotherapy"),
+        Said(MAIN, 21.4, "camera monday station"),
+    )
+)
+ENROLMENT: Final = Scene((Said(MAIN, 0.3, "cherry street bicycle twelve garden summer " * 3),), seed=2)
+BYSTANDERS_ONLY: Final = Scene(
+    (
+        Said("neighbour", 0.5, "biopsy kidney tumor cancer insurance surgery account " * 3),
+        Said("caller", 8.0, "lawyer divorce debt password"),
+    ),
+    seed=3,
+)
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def detect(frame: Samples) -> float:
+    """Tell speech by its energy."""
+    return float(np.sqrt(np.mean(frame.astype(np.float64) ** 2)) > 0.008)
+
+
+@dataclass(frozen=True)
+class PitchEncoder:
+    """An encoder that knows a voice by its pitch, and nothing else; embeddings are (16,)."""
+
+    window: int = 3200
+
+    def __call__(self, samples: Samples, /) -> Vector:
+        spectrum = np.abs(np.fft.rfft(samples))[: 1000 // 5]
+        embedding = np.full(16, np.nan, np.float32)
+        if spectrum.max() > 5:  # 0.003 of full scale
+            embedding = np.zeros(16, np.float32)
+            embedding[round(int(spectrum.argmax()) / 20)] = 1
+        return embedding
+
+
+def decode(samples: Samples) -> list[tuple[str, int, int]]:
+    """Return the words in samples with their start and end; half of a word is enough."""
+    frames = [samples[start : start + _FRAME] for start in range(0, len(samples) - _FRAME + 1, _STEP)]
+    heard = [_word_in(frame) for frame in frames] + [None]
+    words, start = [], 0
+    for place, word in enumerate(heard):
+        if word == heard[start]:
+            continue
+        if heard[start] is not None and place - start >= _LEAST_FRAMES:
+            words.append((str(heard[start]), start * _STEP, (place - 1) * _STEP + _FRAME))
+        start = place
+    return words
+
+
+def _word_in(frame: Samples) -> str | None:
+    tones = np.abs(np.fft.rfft(frame * np.hanning(_FRAME)))[100 : 100 + 5 * len(WORDS) : 5]
+    place = int(tones.argmax())
+    return WORDS[place] if tones[place] > 2 else None  # 0.01 of full scale
+
+
+@dataclass
+class Recogniser:
+    """Reads the code, and keeps what it was given to read."""
+
+    given: list[bytes] = field(default_factory=list)
+
+    def __call__(self, samples: Samples, /) -> Recognition:
+        self.given.append(samples.tobytes())
+        found = decode(samples)
+        words = tuple(RecognisedWord(start, end, f" {word}", 0.9) for word, start, end in found)
+        return Recognition(" ".join(word for word, _, _ in found), words)
+
+
+def embed(texts: Sequence[str]) -> Any:
+    """Return a vector for each text (n_texts, 64): which of the words it holds."""
+    vectors = np.full((len(texts), 64), 0.01)
+    for row, text in zip(vectors, texts, strict=True):
+        for word in text.lower().split():
+            row[WORDS.index(word) if word in WORDS else 63] += 1
+    return vectors
+
+
+@dataclass
+class Models:
+    """All the models of a cascade, as fakes."""
+
+    detect: Callable[[Samples], float] = detect
+    encode: Any = field(default_factory=PitchEncoder)
+    recognise: Recogniser = field(default_factory=Recogniser)
+
+    def load(self, settings: StreamSettings, before: Callable[[], Chain]) -> StageMaker:
+        """Make the stage that these settings describe around a fake; a StageLoader."""
+        if isinstance(settings, OnlineClusteringSettings):
+            return settings.around(lambda: self.detect, self.encode)
+        if isinstance(settings, FasterWhisperSettings):
+            return settings.around(self.recognise)
+        if settings.use in ("mixture", "main_speaker", "everyone"):
+            return settings.load(before)  # there is no model in it
+        raise NotImplementedError(f"tests/canary.py has no fake for 'use: {settings.use}': add one that reads the code")
+
+    @staticmethod
+    def answerer(settings: AnswererSettings | None) -> Answerer | None:
+        """Return the answerer that these settings describe."""
+        if settings is None:
+            return None
+        if isinstance(settings, ExtractiveSettings):
+            return ExtractiveAnswerer(embed, threshold=settings.threshold)
+        raise NotImplementedError(
+            f"tests/canary.py has no fake for 'use: {settings.use}': add one that quotes all it sees"
+        )
+
+
+def cascade_of(
+    config: CascadeConfig, models: Models, mode: Mode = Mode.SELECTIVE, load: StageLoader | None = None
+) -> Cascade:
+    """Return the cascade of a configuration around fakes."""
+    stages = load_stages(config, mode, load or models.load)
+    return Cascade(stages, models.answerer(config.answerer), mode=mode)
+
+
+# --- what leaves the process ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Doings:
+    """What was done to the world outside while it was watched: sockets, files opened for writing, programs started."""
+
+    sockets: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    programs: list[str] = field(default_factory=list)
+
+    def note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Take one of Python's audit events (docs.python.org/3/library/audit_events.html)."""
+        if event.startswith("socket."):
+            self.sockets.append(event)
+            raise ConnectionError(f"{event} while nothing may reach the network")
+        if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"):
+            self.programs.append(str(arguments[0]))
+        elif (event == "open" and _writes(arguments)) or event in (
+            "os.mkdir",
+            "os.rename",
+            "os.link",
+            "os.symlink",
+            "os.truncate",
+        ):
+            self.writes.append(str(arguments[0]))
+
+
+_CHANGES: Final = ("os.mkdir", "os.rename", "os.link", "os.symlink", "os.truncate")
+
+
+def _writes(arguments: tuple[Any, ...]) -> bool:
+    path, mode, flags = arguments
+    if isinstance(path, int):
+        return False  # it was opened, and noted, before
+    return bool(set(mode or "") & set("wax+")) or bool((flags or 0) & 0o3)
+
+
+_watching: list[Doings] = []
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    for doings in _watching:
+        doings.note(event, arguments)
+
+
+sys.addaudithook(_audit)
+
+
+@contextmanager
+def watched() -> Iterator[Doings]:
+    """Watch what is done in a block; every socket is refused."""
+    doings = Doings()
+    _watching.append(doings)
+    try:
+        yield doings
+    finally:
+        _watching.remove(doings)
+
+
+def files_in(folder: Path) -> bytes:
+    """Return the names and contents of all files under a folder."""
+    paths = sorted(folder.rglob("*"))
+    return b"\0".join(str(path).encode() + (path.read_bytes() if path.is_file() else b"") for path in paths)
