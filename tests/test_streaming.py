@@ -46,8 +46,8 @@ from cascade.types import (
 from tests.canary import MAIN, SCENE, Models, Said, Scene, cascade_of
 
 TALK = Path(__file__).parents[1] / "benchmarks" / "talk"
-PIECE = read_audio(TALK / "talk.flac")[seconds(7) : seconds(20)]
-"""Both speak, one after the other and at once: 13 s."""
+PIECE = read_audio(TALK / "talk.flac")[seconds(2.5) : seconds(16)]
+"""Both speak, one after the other and at once; the main speaker more: 13.5 s."""
 
 Heard = tuple[list[str], list[str]]
 """What came out and what was decided, as text: NaN equals itself there."""
@@ -130,7 +130,7 @@ def cascade(request: pytest.FixtureRequest) -> Cascade:
 def whole(cascade: Cascade) -> Heard:
     """What is heard when the whole piece is pushed at once."""
     heard = hear(cascade, cut(PIECE, ()))
-    assert any("Utterance" in item for item in heard[0])
+    assert all(heard)
     return heard
 
 
