@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
@@ -37,21 +37,23 @@ HOPS_PER_WINDOW: Final = 2
 FLOOR_DB: Final = -120.0
 """Level of digital silence, so that it has a number."""
 
-LEVEL_WEIGHT: Final = 0.009
-"""Similarity that one dB of level is worth.
-
-From a logistic regression of "the main speaker is active" on (similarity, level) over the hops of eight two-speaker
-scenes, each scene held out in turn: the coefficients stood as 14.7 to 0.13 per dB.
+LEVEL_WEIGHT: Final = 0.012
+LEVEL_LOWEST_DB: Final = -15.0
+"""Similarity that one dB is worth by which a voice is softer than usual, down to LEVEL_LOWEST_DB: a pause inside a word
+is no more evidence than that. A logistic regression of "the main speaker is active" on (similarity, level), over the
+hops of eight and then of twenty two-speaker scenes, each scene held out in turn, gave 0.009 and 0.028.
 """
 
-LEVEL_LOWEST_DB: Final = -15.0
-"""Level differences below this count as this: a pause inside a word is no more evidence than that."""
+CONTRAST_WEIGHT: Final = 0.035
+SOFTER_MOST_DB: Final = 10.0
+MASKED_MOST_DB: Final = 8.0
+"""Where known voices are compared with each other, a dB is worth more: CONTRAST_WEIGHT in similarity.
 
-LOUDER_FREE_DB: Final = 3.0
-LOUDER_WEIGHT: Final = 0.02
-LOUDER_MOST_DB: Final = 10.0
-"""A hop that is louder than a voice's level by more than LOUDER_FREE_DB speaks against it, by LOUDER_WEIGHT a dB, up to
-LOUDER_MOST_DB of them: where the near speaker sets in over a far one, the window still sounds like the far one."""
+Where two speak at once, the window sounds like both; what tells is the level. A hop that is softer than a voice's level
+speaks against that voice, up to SOFTER_MOST_DB. A voice that is softer than the loudest one needs more similarity, by
+up to MASKED_MOST_DB of their difference, since the loudest one at its usual level masks it. From the same regression on
+the difference of two similarities and on these dB: the coefficients stood as 8.2 to 0.28.
+"""
 
 UNKNOWN: Final = "unknown"
 """Label of a voice that was heard too briefly to be told from the others."""
@@ -103,7 +105,7 @@ class _Listener:
 
     @property
     def lookahead(self) -> int:
-        """Samples after a hop's end that its features depend on."""
+        """Samples after a hop's end that its features depend on, where there is speech in it."""
         return max((self._encode.window + 1) // 2 + (HOPS_PER_WINDOW // 2 - 1) * HOP, FRAME - 1)
 
     @property
@@ -136,8 +138,10 @@ class _Listener:
         self._frames_done += 1
 
     def _ready(self) -> bool:
-        end = max((self._next + 1) * HOP, self._window(self._next).end)
-        return self._frames_done * FRAME >= (self._next + 1) * HOP and self._buffer.end >= end
+        span = Span(self._next * HOP, (self._next + 1) * HOP)
+        if self._frames_done * FRAME < span.end:
+            return False
+        return not self._has_speech(span) or self._buffer.end >= self._window(self._next).end
 
     def _take(self) -> Hop:
         span = Span(self._next * HOP, min((self._next + 1) * HOP, self._buffer.end))
@@ -197,8 +201,9 @@ class Voice:
     def hear(self, embedding: Vector, level: float, memory: float) -> None:
         """Learn from one hop; older ones fade by `memory` each time."""
         self.total = self.total * np.float32(memory) + embedding
-        self.level_db += (1 - memory) * LEVEL_PACE * (level - self.level_db)
         self.hops += 1
+        pace = max((1 - memory) * LEVEL_PACE, 1 / self.hops)
+        self.level_db += pace * (level - self.level_db)
 
 
 LEVEL_PACE: Final = 6.0
@@ -210,16 +215,16 @@ class ClusteringSettings:
     """What the online clustering goes by.
 
     join and stay are similarities: a hop joins a known voice at `join`, and stays with the voice before it at `stay`
-    (the tail of a word is softer than its start). A voice learns from a hop that is confident, and a margin better for it
-    than for any other voice. found_s: how
-    long an unknown voice must be heard to become a known one. memory: what is left of a voice's past after each hop.
-    pause_s ends a turn; pad_s of what surrounds a turn goes with it; longest_s cuts a turn at its quietest place.
+    (the tail of a word is softer than its start). A voice learns from a hop that is confident, and a margin better for
+    it than for any other voice. found_s: how long an unknown voice must be heard to become a known one. memory: what is
+    left of a voice's past after each hop. pause_s ends a turn; pad_s of what surrounds a turn goes with it; none is
+    longer than longest_s and its pads.
     """
 
     join: float = 0.55
     stay: float = 0.5
     confident: float = 0.62
-    margin: float = 0.2
+    margin: float = 0.1
     found_s: float = 0.8
     memory: float = 0.995
     max_voices: int = 32
@@ -228,11 +233,24 @@ class ClusteringSettings:
     longest_s: float = 25.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """A known voice, what speaks for it, and by how much more than for any other."""
+
+    voice: Voice
+    evidence: float
+    lead: float
+
+
 class _Labeller:
     """Hop -> (hop, voice or None): online clustering, two hops behind what was heard."""
 
     SMOOTH: Final = 2
     """Hops on each side whose similarity counts; together half a second, about a word."""
+
+    UNSURE: Final = 2
+    """So many hops in a row that sound like nobody known are nobody's: the soft end of a word is no new voice. They go
+    with the turn that they touch."""
 
     def __init__(self, settings: ClusteringSettings) -> None:
         self._settings = settings
@@ -241,11 +259,12 @@ class _Labeller:
         self._known: list[Voice] = []
         self._newcomer: Voice | None = None
         self._last: Voice | None = None
+        self._unsure = 0
 
     def push(self, hop: Hop) -> Iterator[tuple[Hop, Voice | None]]:
-        """Take one hop; yield the one that is now settled, if any."""
+        """Take one hop; yield those that are now settled: speech once its neighbours are known, silence at once."""
         self._around.append(hop)
-        if hop.index - self._done == self.SMOOTH:
+        while self._done <= hop.index and (hop.index - self._done >= self.SMOOTH or not self._hop(self._done).speech):
             yield self._settle()
 
     def flush(self) -> Iterator[tuple[Hop, Voice | None]]:
@@ -253,37 +272,51 @@ class _Labeller:
         while self._around and self._done <= self._around[-1].index:
             yield self._settle()
 
+    def _hop(self, index: int) -> Hop:
+        return self._around[index - self._around[0].index]
+
     def _settle(self) -> tuple[Hop, Voice | None]:
-        near = [hop for hop in self._around if abs(hop.index - self._done) <= self.SMOOTH]
-        hop = next(hop for hop in near if hop.index == self._done)
+        hop = self._hop(self._done)
+        near = [other for other in self._around if abs(other.index - hop.index) <= self.SMOOTH]
         self._done += 1
         voice = self._voice_of(hop, near) if hop.speech else None
         self._last = voice or self._last
-        return hop, voice
+        self._unsure = self._unsure + 1 if voice is not None and voice.name == UNKNOWN else 0
+        return hop, None if 0 < self._unsure <= self.UNSURE else voice
 
     def _voice_of(self, hop: Hop, near: Sequence[Hop]) -> Voice:
         level = max(other.level_db for other in near if abs(other.index - hop.index) <= 1)
         embeddings = [other.embedding for other in near if other.embedding is not None]
         if not embeddings:
             return self._last or self._meet(hop, level)
-        evidences = self._evidences(np.stack(embeddings), level)
-        best = max(range(len(evidences)), key=evidences.__getitem__, default=None)
-        if best is None:
+        match = self._match(np.stack(embeddings), level)
+        if match is None:
             return self._meet(hop, level)
-        voice, evidence = self._known[best], evidences[best]
-        if evidence < (self._settings.stay if voice is self._last else self._settings.join):
-            return self._meet(hop, level)
-        rival = max((other for index, other in enumerate(evidences) if index != best), default=-np.inf)
-        clear = evidence >= self._settings.confident and evidence - rival >= self._settings.margin
+        clear = match.evidence >= self._settings.confident and match.lead >= self._settings.margin
         if clear and hop.embedding is not None:
-            voice.hear(hop.embedding, level, self._settings.memory)
-        return voice
+            match.voice.hear(hop.embedding, level, self._settings.memory)
+        return match.voice
 
-    def _evidences(self, embeddings: Vector, level: float) -> list[float]:
+    def _match(self, embeddings: Vector, level: float) -> _Match | None:
+        """Return the known voice that embeddings (n, dim) and a level in dB speak for; None if it is nobody's."""
+        similarities = [float(np.median(embeddings @ voice.centroid)) for voice in self._known]
+        contrasts = self._contrasts(similarities, level)
+        best = max(range(len(contrasts)), key=contrasts.__getitem__, default=None)
+        if best is None:
+            return None
+        voice = self._known[best]
+        evidence = combine(similarities[best], level - voice.level_db)
+        if not evidence >= (self._settings.stay if voice is self._last else self._settings.join):
+            return None
+        rival = max(contrasts[:best] + contrasts[best + 1 :], default=-np.inf)
+        return _Match(voice, evidence, contrasts[best] - rival)
+
+    def _contrasts(self, similarities: Sequence[float], level: float) -> list[float]:
+        """Return what speaks for each known voice, to be compared with each other, given a hop's level in dB."""
+        loudest = max((voice.level_db for voice in self._known), default=FLOOR_DB)
         return [
-            combine(float(np.median(embeddings @ voice.centroid)), level - voice.level_db)
-            - LOUDER_WEIGHT * min(max(0.0, level - voice.level_db - LOUDER_FREE_DB), LOUDER_MOST_DB)
-            for voice in self._known
+            similarity - CONTRAST_WEIGHT * level_handicap_db(level - voice.level_db, loudest - voice.level_db)
+            for similarity, voice in zip(similarities, self._known, strict=True)
         ]
 
     def _meet(self, hop: Hop, level: float) -> Voice:
@@ -310,28 +343,41 @@ def combine(similarity: float, level_difference_db: float) -> float:
     return similarity + LEVEL_WEIGHT * min(max(level_difference_db, LEVEL_LOWEST_DB), 0.0)
 
 
+def level_handicap_db(above_voice_db: float, below_loudest_db: float) -> float:
+    """Return how many dB speak against a voice: the hop's being softer than it, and its being masked by the loudest."""
+    return min(max(-above_voice_db, 0.0), SOFTER_MOST_DB) + min(max(below_loudest_db, 0.0), MASKED_MOST_DB)
+
+
 @dataclass(slots=True)
 class _Extent:
-    """A turn in the making: its voice, its hops, and the span that it may reach over."""
+    """A turn in the making: its voice, its hops up to the last one that it spoke in, and the span that it reaches."""
 
     voice: Voice
     hops: list[Hop]
-    reach: Span = Span(0, 0)
+    reach: Span = field(default_factory=lambda: Span(0, 0))
 
     @property
-    def last_speech(self) -> int:
-        return max(hop.index for hop in self.hops if hop.speech)
+    def last(self) -> int:
+        """Index of the last hop that the voice spoke in."""
+        return self.hops[-1].index
+
+    def __len__(self) -> int:
+        return (self.last + 1 - self.hops[0].index) * HOP
 
 
 class _TurnFinder:
-    """(hop, voice) -> _Extent: joins hops of one voice across short pauses."""
+    """(hop, voice) -> _Extent: joins hops of one voice across short pauses, and what is nobody's to what it touches."""
 
-    CUT: Final = seconds(5.0)
-    """A turn that grows too long is cut at the quietest hop of this stretch at its end."""
+    BREATH: Final = seconds(5.0)
+    """A turn that comes so close to the longest one ends at the next pause, however short."""
+
+    CUT: Final = 3
+    """Without any pause it is cut at the quietest of so many hops at its end; more would come out too late."""
 
     def __init__(self, settings: ClusteringSettings) -> None:
-        self._settings = settings
+        self._pause = seconds(settings.pause_s)
         self._pad = seconds(settings.pad_s)
+        self._longest = seconds(settings.longest_s)
         self._open: _Extent | None = None
         self._free_from = 0
 
@@ -345,11 +391,11 @@ class _TurnFinder:
         if self._open is not None and self._ends(self._open, hop, voice):
             yield self._close(self._open, hop.index * HOP)
             self._open = None
-        if self._open is not None:
+        if self._open is None:
+            self._open = None if voice is None else _Extent(voice, [hop])
+        elif voice is not None or (hop.speech and hop.index == self._open.last + 1):
             self._open.hops.append(hop)
             yield from self._cut(self._open)
-        elif voice is not None:
-            self._open = _Extent(voice, [hop])
 
     def flush(self, end: int) -> Iterator[_Extent]:
         """Yield the turn that the end of the stream ended."""
@@ -359,22 +405,19 @@ class _TurnFinder:
     def _ends(self, extent: _Extent, hop: Hop, voice: Voice | None) -> bool:
         if voice is not None:
             return voice is not extent.voice
-        return (hop.index - extent.last_speech) * HOP >= seconds(self._settings.pause_s)
+        patience = self._pause if len(extent) < self._longest - self.BREATH else HOP
+        return (hop.index - extent.last) * HOP >= patience
 
     def _cut(self, extent: _Extent) -> Iterator[_Extent]:
-        if len(extent.hops) * HOP < seconds(self._settings.longest_s):
+        if len(extent) < self._longest:
             return
-        tail = extent.hops[-self.CUT // HOP :]
-        cut = extent.hops.index(min(tail, key=lambda hop: hop.level_db)) + 1
-        head, rest = extent.hops[:cut], extent.hops[cut:]
-        if any(hop.speech for hop in head):
-            yield self._close(_Extent(extent.voice, head), cut_at := head[-1].index * HOP + HOP)
-            self._free_from = cut_at
-        first = next((index for index, hop in enumerate(rest) if hop.speech), None)
-        self._open = None if first is None else _Extent(extent.voice, rest[first:])
+        cut = extent.hops.index(min(extent.hops[-self.CUT :], key=lambda hop: hop.level_db)) + 1
+        head, rest = _Extent(extent.voice, extent.hops[:cut]), extent.hops[cut:]
+        self._open = _Extent(extent.voice, rest) if rest else None
+        yield self._close(head, (head.last + 1) * HOP)
 
     def _close(self, extent: _Extent, limit: int) -> _Extent:
-        end = min((extent.last_speech + 1) * HOP + self._pad, limit)
+        end = min((extent.last + 1) * HOP + self._pad, limit)
         extent.reach = Span(self._start_of(extent), end)
         self._free_from = end
         return extent
@@ -425,9 +468,8 @@ class Diarizer:
 
     def _turn(self, extent: _Extent) -> SpeakerTurn:
         span = Span(extent.reach.start, min(extent.reach.end, self._buffer.end))
-        speech = [hop for hop in extent.hops if hop.speech]
-        embeddings = [hop.embedding for hop in speech if hop.embedding is not None]
-        power = np.mean([10 ** (hop.level_db / 10) for hop in speech])
+        embeddings = [hop.embedding for hop in extent.hops if hop.embedding is not None]
+        power = np.mean([10 ** (hop.level_db / 10) for hop in extent.hops])
         return SpeakerTurn(
             span=span,
             speaker=extent.voice.name,
