@@ -83,7 +83,9 @@ def read_scenes(folder: Path) -> list[Scene]:
     """
     scenes = [read_scene(path.parent) for path in sorted(folder.glob("*/reference.rttm"))]
     if not scenes:
-        raise ValueError(f"no scene in {folder}: expected folders with reference.rttm, as benchmarks/scenes.py makes them")
+        raise ValueError(
+            f"no scene in {folder}: expected folders with reference.rttm, as benchmarks/scenes.py makes them"
+        )
     return scenes
 
 

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 
@@ -48,17 +47,6 @@ from cascade.types import (
     Utterance,
     Vector,
 )
-
-TELEMETRY_OFF: Final = {
-    "ORT_DISABLE_TELEMETRY": "1",  # onnxruntime from 1.29 on: a device id on disk, and uploads of what runs how
-    "PYANNOTE_METRICS_ENABLED": "0",  # pyannote.audio 4: durations and numbers of speakers
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "DO_NOT_TRACK": "1",
-}
-"""What keeps libraries from reporting to their makers. They read it when they are imported, so it is set before."""
-
-os.environ.update(TELEMETRY_OFF)
 
 StageMaker: TypeAlias = Callable[[Mode], Stage[Any, Any]]
 """Makes the stage anew for each stream, around a model that was loaded once."""

@@ -258,6 +258,7 @@ class _Labeller:
         self._done = 0
         self._known: list[Voice] = []
         self._newcomer: Voice | None = None
+        self._nobody = Voice(UNKNOWN, np.zeros(0, np.float32), FLOOR_DB)  # whose speech the encoder can tell nothing of
         self._last: Voice | None = None
         self._unsure = 0
 
@@ -281,14 +282,15 @@ class _Labeller:
         self._done += 1
         voice = self._voice_of(hop, near) if hop.speech else None
         self._last = voice or self._last
-        self._unsure = self._unsure + 1 if voice is not None and voice.name == UNKNOWN else 0
+        doubtful = voice is not None and voice.name == UNKNOWN and voice is not self._nobody
+        self._unsure = self._unsure + 1 if doubtful else 0
         return hop, None if 0 < self._unsure <= self.UNSURE else voice
 
     def _voice_of(self, hop: Hop, near: Sequence[Hop]) -> Voice:
         level = max(other.level_db for other in near if abs(other.index - hop.index) <= 1)
         embeddings = [other.embedding for other in near if other.embedding is not None]
         if not embeddings:
-            return self._last or self._meet(hop, level)
+            return self._nobody
         match = self._match(np.stack(embeddings), level)
         if match is None:
             return self._meet(hop, level)
@@ -322,7 +324,7 @@ class _Labeller:
     def _meet(self, hop: Hop, level: float) -> Voice:
         """Count the hop to the newcomer, who becomes a known voice once heard for long enough."""
         if hop.embedding is None:
-            return Voice(UNKNOWN, np.zeros(0, np.float32), level)
+            return self._nobody
         newcomer = self._newcomer
         if newcomer is None or not self._continues(newcomer, hop.embedding):
             newcomer = self._newcomer = Voice(UNKNOWN, hop.embedding, level)

@@ -277,7 +277,7 @@ class MainSpeaker:
 
     def _evidence(self, turn: SpeakerTurn) -> float:
         """Return the main speaker's evidence, less what speaks for a bystander who was heard before."""
-        if self._profile is None:
+        if self._profile is None or not np.isfinite(turn.embedding).all():
             return math.nan
         rival = max((rival.similarity(turn) for rival in self._rivals.values()), default=0.0)
         return self._profile.evidence(turn) - RIVAL_WEIGHT * max(0.0, rival - RIVAL_FREE)

@@ -37,6 +37,7 @@ def session(path: Path) -> Any:
         import onnxruntime
     except ImportError as error:
         raise MissingExtraError("onnxruntime", "ondevice") from error
+    onnxruntime.disable_telemetry_events()  # for those who imported it before cascade could switch that off
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
