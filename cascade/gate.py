@@ -196,7 +196,7 @@ class MainSpeaker:
 
     @property
     def lookahead(self) -> int:
-        """Nothing with an enrolment; else `hold_s`, counted up to the latest turn."""
+        """Nothing with an enrolment; else `hold_s`, counted up to the latest turn: turns are the gate's only clock."""
         return 0 if self._dominance is None else seconds(self._settings.hold_s)
 
     def push(self, turn: SpeakerTurn, /) -> Sequence[AdmittedTurn | Withheld]:
