@@ -76,6 +76,13 @@ LEVEL_MEMORY: Final = 0.97
 """The same for the level, which follows within about 3 s of speech."""
 
 
+FAR_DB: Final = 6.0
+"""The least that separates a near from a far speaker in SH-Bench's mixing (arXiv 2512.06380, section 3.2)."""
+
+UNHEARD_DB: Final = -FAR_DB
+"""How loud a turn is taken to be before the main speaker was heard: a bystander may be the first, or the only one."""
+
+
 @dataclass(slots=True)
 class Profile:
     """The main speaker as known so far: sum of embeddings (dim,), and running level in dB (NaN: not heard yet)."""
@@ -83,9 +90,20 @@ class Profile:
     total: Vector
     level_db: float = math.nan
 
+    @property
+    def heard(self) -> bool:
+        """Whether it is known how loud this speaker is in this recording."""
+        return not math.isnan(self.level_db)
+
+    @property
+    def caution(self) -> float:
+        """What is taken from the evidence as long as the level cannot speak; it says nothing about the voice."""
+        return 0.0 if self.heard else -combine(0.0, UNHEARD_DB)
+
     def evidence(self, turn: SpeakerTurn) -> float:
         """Return the evidence that the turn is this speaker's; NaN if the embedding tells nothing."""
-        return combine(self.similarity(turn), 0.0 if math.isnan(self.level_db) else turn.level_db - self.level_db)
+        similarity = self.similarity(turn)
+        return combine(similarity, turn.level_db - self.level_db) if self.heard else similarity - self.caution
 
     def similarity(self, turn: SpeakerTurn) -> float:
         """Return the cosine between the turn's windows and this profile, averaged over the windows."""
@@ -96,8 +114,7 @@ class Profile:
         hops = turn.span.duration_s * 10
         self.total = (self.total * PROFILE_MEMORY**hops + turn.embedding * hops).astype(np.float32)
         pace = 1 - LEVEL_MEMORY**hops
-        known = not math.isnan(self.level_db)
-        self.level_db = self.level_db + pace * (turn.level_db - self.level_db) if known else turn.level_db
+        self.level_db = self.level_db + pace * (turn.level_db - self.level_db) if self.heard else turn.level_db
 
     def copy(self) -> Profile:
         """Return a profile that learns by itself."""
@@ -144,8 +161,7 @@ class Dominance:
     LEAD: Final = 2.0
     """Energy that the first must have relative to the second (3 dB), or it is undecided."""
 
-    CHALLENGE_DB: Final = 6.0
-    """The least that separates a near from a far speaker in SH-Bench's mixing (arXiv 2512.06380, section 3.2)."""
+    CHALLENGE_DB: Final = FAR_DB
 
     def __init__(self, hold_s: float) -> None:
         self._hold_s = hold_s
@@ -284,10 +300,12 @@ class MainSpeaker:
 
     def _learn(self, turn: SpeakerTurn, evidence: float, reason: WithholdReason | None) -> None:
         """Learn the main speaker's voice, and the bystanders', from turns that are clear."""
-        lead = evidence - self._settings.threshold
-        if self._profile is not None and lead >= self._settings.learn_margin:
+        lead, margin = evidence - self._settings.threshold, self._settings.learn_margin
+        if self._profile is not None and lead >= margin - self._profile.caution:
             self._profile.learn(turn)
-        elif reason is WithholdReason.BYSTANDER and turn.speaker != UNKNOWN and lead <= -self._settings.learn_margin:
+        elif self._profile is not None and reason is None and not self._profile.heard:
+            self._profile.level_db = turn.level_db
+        elif reason is WithholdReason.BYSTANDER and turn.speaker != UNKNOWN and lead <= -margin:
             self._rivals.setdefault(turn.speaker, Profile(np.zeros_like(turn.embedding))).learn(turn)
 
 
