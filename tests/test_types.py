@@ -1,0 +1,168 @@
+"""The data check themselves, and what has not passed the gate shows nothing."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cascade.types import (
+    SAMPLE_RATE,
+    Admission,
+    AdmitReason,
+    AdmittedTurn,
+    AudioChunk,
+    Mode,
+    Question,
+    SeparatedChunk,
+    Span,
+    SpeakerTurn,
+    Transcript,
+    Utterance,
+    Withheld,
+    WithholdReason,
+    concatenate,
+    seconds,
+)
+
+SPANS = st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda pair: Span(min(pair), max(pair)))
+AUDIO = np.full(4, 0.123, np.float32)
+EMBEDDING = np.array([0.6, 0.8], np.float32)
+UNGATED = [
+    AudioChunk(Span(0, 4), AUDIO),
+    SeparatedChunk(Span(0, 4), AUDIO, AUDIO[None]),
+    SpeakerTurn(Span(0, 4), "speaker_1", AUDIO, EMBEDDING, -20.0),
+]
+ADMISSION = Admission(Mode.SELECTIVE, AdmitReason.MAIN_SPEAKER, 0.7, 0.5)
+
+
+# --- spans ------------------------------------------------------------------------------------------------------------
+
+
+@given(SPANS, SPANS)
+def test_spans_are_sets_of_samples(a: Span, b: Span) -> None:
+    common = set(range(a.start, a.end)) & set(range(b.start, b.end))
+    assert set(range((a & b).start, (a & b).end)) == common
+    assert a.overlaps(b) == b.overlaps(a) == bool(common)
+    assert len(a) == a.end - a.start
+    assert bool(a) == (len(a) > 0)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 3), (4, 3)])
+def test_an_impossible_span_is_refused(start: int, end: int) -> None:
+    with pytest.raises(ValueError, match="0 <= start <= end"):
+        Span(start, end)
+
+
+def test_a_span_tells_its_seconds() -> None:
+    span = Span(seconds(1.5), seconds(4))
+    assert (span.start_s, span.end_s, span.duration_s) == (1.5, 4.0, 2.5)
+    assert str(span) == "[1.500 s, 4.000 s)"
+
+
+@given(st.integers(0, 3 * 3600 * SAMPLE_RATE))
+def test_seconds_and_samples_agree(samples: int) -> None:
+    assert seconds(Span(0, samples).duration_s) == samples
+
+
+# --- what has not passed the gate -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("item", UNGATED, ids=lambda item: type(item).__name__)
+def test_ungated_speech_is_not_shown(item: Any) -> None:
+    for text in (repr(item), str(item), f"{item}", repr([item])):
+        assert type(item).__name__ in text
+        assert "0.12" not in text
+        assert "0.6" not in text
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [copy.copy, copy.deepcopy, *(lambda item, n=n: pickle.dumps(item, n) for n in range(pickle.HIGHEST_PROTOCOL + 1))],
+)
+@pytest.mark.parametrize("item", UNGATED, ids=lambda item: type(item).__name__)
+def test_ungated_speech_is_neither_pickled_nor_copied(item: Any, leave: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="not passed the gate"):
+        leave(item)
+
+
+@pytest.mark.parametrize("item", UNGATED, ids=lambda item: type(item).__name__)
+def test_ungated_speech_is_no_json(item: Any) -> None:
+    with pytest.raises(TypeError):
+        json.dumps(item)
+
+
+def test_an_admitted_turn_does_not_print_its_samples() -> None:
+    assert (
+        repr(AdmittedTurn(Span(0, 4), "main", AUDIO, ADMISSION))
+        == "<AdmittedTurn [0.000 s, 0.000 s) main, main_speaker>"
+    )
+
+
+@pytest.mark.parametrize("item", UNGATED, ids=lambda item: type(item).__name__)
+def test_data_do_not_change(item: Any) -> None:
+    with pytest.raises(AttributeError):
+        item.span = Span(0, 1)
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda: AudioChunk(Span(0, 3), AUDIO), "4 samples, but its span"),
+        (lambda: AudioChunk(Span(0, 4), AUDIO.astype(np.float64)), "mixture must be float32, got float64"),
+        (lambda: AudioChunk(Span(0, 4), AUDIO[None]), r"1 dimension.*\(1, 4\)"),
+        (lambda: SeparatedChunk(Span(0, 4), AUDIO, AUDIO), "sources must have 2 dimension"),
+        (lambda: SeparatedChunk(Span(0, 4), AUDIO, AUDIO[None, :3]), "sources has 3 samples"),
+        (lambda: SpeakerTurn(Span(0, 5), "s", AUDIO, EMBEDDING, 0.0), "samples has 4 samples"),
+        (lambda: SpeakerTurn(Span(0, 4), "s", AUDIO, EMBEDDING[None], 0.0), r"embedding must be \(dim,\)"),
+        (lambda: AdmittedTurn(Span(0, 5), "main", AUDIO, ADMISSION), "samples has 4 samples"),
+    ],
+)
+def test_arrays_fit_their_spans(make: Callable[[], Any], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        make()
+
+
+def test_pieces_are_joined_along_time() -> None:
+    assert concatenate([AUDIO, AUDIO]).shape == (8,)
+    assert concatenate([AUDIO[None], AUDIO[None]]).shape == (1, 8)
+    assert concatenate([]).dtype == np.float32
+    assert concatenate([]).shape == (0,)
+
+
+# --- transcripts and questions ----------------------------------------------------------------------------------------
+
+
+def test_a_transcript_is_in_time_order() -> None:
+    def said(start: int, text: str) -> Utterance:
+        return Utterance(Span(start, start + 5), "main", text, (), ADMISSION)
+
+    withheld = Withheld(Span(7, 9), "speaker_2", WithholdReason.BYSTANDER)
+    transcript = Transcript.of([said(10, "later"), withheld, said(0, "first")])
+    assert [item.span.start for item in transcript.items] == [0, 7, 10]
+    assert transcript.text == "first\nlater"
+    assert transcript.withheld == (withheld,)
+    assert [utterance.text for utterance in transcript.utterances] == ["first", "later"]
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda: Question("  "), "needs a text"),
+        (lambda: Question("Who?", ("A", "B"), dont_know=2), "one of 2 options, got 2"),
+        (lambda: Question("Who?", dont_know=0), "one of 0 options"),
+    ],
+)
+def test_a_question_must_be_askable(make: Callable[[], Question], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        make()
