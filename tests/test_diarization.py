@@ -1,0 +1,343 @@
+"""Turns in a world where each voice is a tone, heard by perfect models; and the laws with the real ones.
+
+The tones stand for what the models make of voices: the encoder's fake gives the amplitudes of all tones in its window,
+so two voices at once look like a mixture of both, as they do to a real encoder.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cascade.audio import read_audio
+from cascade.backends import dvector, silero
+from cascade.diarization import (
+    FLOOR_DB,
+    FRAME,
+    HOP,
+    UNKNOWN,
+    ClusteringSettings,
+    Diarizer,
+    Encoder,
+    SpeechDetector,
+    combine,
+    level_db,
+    level_handicap_db,
+)
+from cascade.types import SAMPLE_RATE, Samples, SeparatedChunk, Span, SpeakerTurn, Vector, seconds
+
+TALK = Path(__file__).parents[1] / "benchmarks" / "talk"
+PITCHES = (1000, 2000, 3000, 4500)
+A, B, C, D = range(4)
+NEAR, FAR = 0.3, 0.1
+"""Amplitudes; 9.5 dB apart."""
+
+Part = tuple[float, dict[int, float]]
+"""Seconds, and the amplitude of each voice that speaks for so long."""
+
+
+class Tones:
+    """An encoder: the amplitude of each voice's tone in the window, as a unit vector; NaN where there is none."""
+
+    window = seconds(0.5)
+
+    def __init__(self) -> None:
+        times = np.arange(self.window) / SAMPLE_RATE
+        self._waves = np.exp(-2j * np.pi * np.outer(PITCHES, times))
+
+    def __call__(self, samples: Samples, /) -> Vector:
+        amplitudes = np.abs(self._waves @ samples)
+        norm = np.linalg.norm(amplitudes)
+        return (amplitudes / norm if norm > 0 else np.full(len(PITCHES), np.nan)).astype(np.float32)
+
+
+TONES = Tones()
+
+
+def hears_sound(frame: Samples) -> float:
+    return float(np.abs(frame).max() > 1e-4)
+
+
+def scene(*parts: Part) -> Samples:
+    """Make audio (n_samples,) in which voices speak one part after the other."""
+    pieces, start = [np.zeros(0, np.float32)], 0
+    for duration_s, voices in parts:
+        times = np.arange(start, start + seconds(duration_s)) / SAMPLE_RATE
+        waves = [amplitude * np.sin(2 * np.pi * PITCHES[voice] * times) for voice, amplitude in voices.items()]
+        pieces.append(np.sum([np.zeros(len(times)), *waves], axis=0).astype(np.float32))
+        start += len(times)
+    return np.concatenate(pieces)
+
+
+def says(voice: int, duration_s: float, amplitude: float = NEAR) -> Part:
+    return duration_s, {voice: amplitude}
+
+
+def pause(duration_s: float) -> Part:
+    return duration_s, {}
+
+
+def stage(
+    clustering: ClusteringSettings | None = None,
+    detect: SpeechDetector = hears_sound,
+    encode: Encoder = TONES,
+) -> Diarizer:
+    return Diarizer(detect, encode, clustering or ClusteringSettings())
+
+
+def chunks(audio: Samples, positions: Iterable[int] = ()) -> list[SeparatedChunk]:
+    return [
+        SeparatedChunk(Span(start, end), audio[start:end], audio[None, start:end])
+        for start, end in itertools.pairwise(sorted({0, *positions, len(audio)}))
+    ]
+
+
+def turns_of(audio: Samples, positions: Iterable[int] = (), diarizer: Diarizer | None = None) -> list[SpeakerTurn]:
+    diarizer = diarizer or stage()
+    turns = [turn for chunk in chunks(audio, positions) for turn in diarizer.push(chunk)]
+    return turns + list(diarizer.flush())
+
+
+def speakers(turns: Sequence[SpeakerTurn]) -> list[str]:
+    return [turn.speaker for turn in turns]
+
+
+def described(turns: Iterable[SpeakerTurn]) -> list[tuple[object, ...]]:
+    """Return all that a turn holds as something that can be compared."""
+    return [
+        (turn.span, turn.speaker, turn.samples.tobytes(), turn.embedding.tobytes(), turn.level_db, turn.overlapped)
+        for turn in turns
+    ]
+
+
+# --- laws, in any scene -----------------------------------------------------------------------------------------------
+
+VOICES = st.dictionaries(st.sampled_from((A, B, C)), st.sampled_from((NEAR, FAR)), max_size=2)
+SCENES = st.lists(st.tuples(st.floats(0.01, 1.8), VOICES), max_size=12).map(lambda parts: scene(*parts))
+MIXED = scene(
+    says(A, 2.0), says(B, 1.3, FAR), pause(0.3), (0.8, {A: NEAR, B: FAR}), says(C, 0.2), pause(0.7), says(A, 1)
+)
+
+
+@given(SCENES, st.lists(st.floats(0, 1), max_size=30))
+@example(MIXED, [index / 50 for index in range(50)])
+@settings(max_examples=40, deadline=None)
+def test_cutting_changes_nothing(audio: Samples, places: list[float]) -> None:
+    positions = [int(place * len(audio)) for place in places]
+    assert described(turns_of(audio, positions)) == described(turns_of(audio))
+
+
+@given(SCENES, st.integers(200, 8000))
+@example(MIXED, 160)
+@example(scene(says(A, 70)), 1600)
+@settings(max_examples=40, deadline=None)
+def test_nothing_comes_later_than_lookahead(audio: Samples, step: int) -> None:
+    whole, diarizer, out = turns_of(audio), stage(), list[SpeakerTurn]()
+    for chunk in chunks(audio, range(0, len(audio), step)):
+        out += diarizer.push(chunk)
+        due = [turn.span for turn in whole if turn.span.end <= chunk.span.end - diarizer.lookahead]
+        assert [turn.span for turn in out][: len(due)] == due
+
+
+@given(SCENES)
+@example(MIXED)
+@settings(max_examples=40, deadline=None)
+def test_turns_follow_each_other_and_hold_their_audio(audio: Samples) -> None:
+    turns = turns_of(audio)
+    for before, after in itertools.pairwise(turns):
+        assert before.span.end <= after.span.start
+    for turn in turns:
+        assert turn.span
+        np.testing.assert_array_equal(turn.samples, audio[turn.span.start : turn.span.end])
+        assert turn.embedding.shape == (len(PITCHES),) or np.isnan(turn.embedding).all()
+        assert np.isfinite(turn.level_db)
+
+
+def test_long_speech_is_cut_and_memory_stays_bounded() -> None:
+    clustering, audio = ClusteringSettings(longest_s=8.0), scene(says(A, 60))
+    diarizer, turns, most = stage(clustering), list[SpeakerTurn](), 0
+    for chunk in chunks(audio, range(0, len(audio), HOP)):
+        turns += diarizer.push(chunk)
+        most = max(most, len(diarizer._buffer))
+    turns += diarizer.flush()
+    assert most <= seconds(8.0 + 2 * clustering.pad_s) + TONES.window + seconds(1.0)
+    assert all(turn.span.duration_s <= 8.0 + 2 * clustering.pad_s for turn in turns)
+    assert sum(len(turn.span) for turn in turns) == len(audio)
+    assert set(speakers(turns)) == {"speaker_1"}
+
+
+def test_memory_is_bounded_in_long_silence() -> None:
+    diarizer, audio = stage(), scene(pause(60))
+    for chunk in chunks(audio, range(0, len(audio), HOP)):
+        assert list(diarizer.push(chunk)) == []
+        assert len(diarizer._buffer) <= TONES.window + seconds(1.0)
+
+
+def test_a_long_turn_ends_at_a_short_pause_rather_than_within_a_word() -> None:
+    audio = scene(says(A, 6.0), pause(0.25), says(A, 6.0))
+    first, second = turns_of(audio, diarizer=stage(ClusteringSettings(longest_s=8.0)))
+    assert 6.0 <= first.span.end_s <= 6.2
+    assert second.span.start_s < 6.25
+
+
+def test_lookahead_is_at_most_a_second() -> None:
+    assert stage(encode=dvector.load()).lookahead <= seconds(1.0)
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("audio", [scene(), scene(pause(3)), scene(pause(0.02))], ids=["nothing", "silence", "20 ms"])
+def test_where_nobody_speaks_there_is_no_turn(audio: Samples) -> None:
+    assert turns_of(audio) == []
+
+
+def test_a_turn_reaches_a_little_around_its_speech() -> None:
+    (turn,) = turns_of(scene(pause(1), says(A, 2), pause(1)))
+    assert 0.7 <= turn.span.start_s <= 0.9
+    assert 3.1 <= turn.span.end_s <= 3.3
+    assert turn.speaker == "speaker_1"
+    assert turn.level_db == pytest.approx(20 * np.log10(NEAR / np.sqrt(2)), abs=1.0)
+    assert turn.embedding @ TONES(scene(says(A, 0.5))) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(("pause_s", "n_turns"), [(0.3, 1), (1.0, 2)])
+def test_a_short_pause_does_not_end_a_turn(pause_s: float, n_turns: int) -> None:
+    turns = turns_of(scene(says(A, 2), pause(pause_s), says(A, 2)))
+    assert speakers(turns) == ["speaker_1"] * n_turns
+
+
+def test_a_turn_ends_where_the_voice_changes_and_labels_hold() -> None:
+    turns = turns_of(scene(says(A, 2), says(B, 2), says(A, 2), pause(1), says(B, 2)))
+    assert speakers(turns) == ["speaker_1", "speaker_2", "speaker_1", "speaker_2"]
+    assert [turn.span.end_s for turn in turns[:2]] == pytest.approx([2, 4], abs=0.25)
+
+
+def test_a_far_voice_does_not_take_the_overlap_from_a_near_one() -> None:
+    turns = turns_of(scene(says(A, 2), says(B, 2, FAR), says(A, 1), (1.0, {A: NEAR, B: 0.28}), says(A, 1)))
+    assert speakers(turns) == ["speaker_1", "speaker_2", "speaker_1"]
+    assert turns[-1].span.duration_s == pytest.approx(3, abs=0.3)
+
+
+def test_overlap_goes_to_the_near_voice_even_if_it_sounds_more_like_the_far_one() -> None:
+    """At a near speaker's level, a far one alone cannot be: the level outweighs a small lead in similarity."""
+    both = (0.8, {A: 0.16, B: 0.18})
+    turns = turns_of(scene(says(A, 2, 0.2), says(B, 2, 0.07), says(A, 1, 0.2), both, pause(1)))
+    assert speakers(turns) == ["speaker_1", "speaker_2", "speaker_1"]
+    assert turns[-1].span.duration_s == pytest.approx(2.0, abs=0.3)
+
+
+def test_a_soft_word_end_is_no_new_voice() -> None:
+    turns = turns_of(scene(says(A, 2), says(C, 0.15, 0.01), pause(1), says(A, 1)))
+    assert speakers(turns) == ["speaker_1", "speaker_1"]
+    assert turns[0].span.end_s >= 2.1
+
+
+def test_what_is_nobodys_for_a_moment_is_no_turn() -> None:
+    assert speakers(turns_of(scene(says(A, 2), pause(1), says(C, 0.05), pause(1)))) == ["speaker_1"]
+
+
+def test_who_speaks_too_briefly_to_be_known_is_unknown() -> None:
+    turns = turns_of(scene(says(A, 2), pause(1), says(C, 0.55), pause(1)))
+    assert speakers(turns) == ["speaker_1", UNKNOWN]
+
+
+def test_a_voice_fading_by_12_db_remains_the_same() -> None:
+    turns = turns_of(scene(says(A, 3), says(A, 1, NEAR / 4), pause(1)))
+    assert speakers(turns) == ["speaker_1"]
+
+
+def test_a_fresh_voice_is_not_split_by_a_loud_first_syllable() -> None:
+    """The level of a voice follows quickly at first: its first hops may be unlike the rest."""
+    quiet_then_mixed = (2.0, {A: 0.05, C: 0.04})
+    assert set(speakers(turns_of(scene(says(A, 0.8, 0.5), says(A, 3, 0.05), quiet_then_mixed)))) == {"speaker_1"}
+
+
+def test_no_more_voices_are_known_than_allowed() -> None:
+    turns = turns_of(scene(says(A, 2), says(B, 2), says(C, 2)), diarizer=stage(ClusteringSettings(max_voices=2)))
+    assert speakers(turns) == ["speaker_1", "speaker_2", UNKNOWN]
+
+
+# --- where the models can tell nothing --------------------------------------------------------------------------------
+
+
+class Useless:
+    """An encoder that cannot tell anything."""
+
+    window = Tones.window
+
+    def __call__(self, samples: Samples, /) -> Vector:
+        return np.full(4, np.nan, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("audio", "encode"),
+    [(scene(says(A, 2)), Useless()), (scene(says(A, 0.4)), TONES)],
+    ids=["no embedding", "shorter than a window"],
+)
+def test_speech_without_an_embedding_is_a_turn_of_nobody(audio: Samples, encode: Encoder) -> None:
+    turns = turns_of(audio, diarizer=stage(encode=encode))
+    assert speakers(turns) == [UNKNOWN]
+    assert all(np.isnan(turn.embedding).all() for turn in turns)
+    assert sum(len(turn.span) for turn in turns) == len(audio)
+
+
+def test_more_than_one_source_is_refused() -> None:
+    audio = scene(says(A, 1))
+    with pytest.raises(ValueError, match="one source, got 2"):
+        stage().push(SeparatedChunk(Span(0, len(audio)), audio, np.stack([audio, audio])))
+
+
+# --- levels -----------------------------------------------------------------------------------------------------------
+
+
+def test_levels_are_relative_to_full_scale() -> None:
+    assert level_db(np.ones(100, np.float32)) == pytest.approx(0)
+    assert level_db(np.full(100, 0.1, np.float32)) == pytest.approx(-20)
+    assert level_db(np.zeros(100, np.float32)) == level_db(np.zeros(0, np.float32)) == FLOOR_DB
+
+
+@given(st.floats(-1, 1), st.floats(-60, 60), st.floats(-60, 60))
+def test_being_softer_never_speaks_for_a_voice(similarity: float, level: float, softer: float) -> None:
+    level, softer = max(level, softer), min(level, softer)
+    assert combine(similarity, softer) <= combine(similarity, level) <= similarity
+    assert level_handicap_db(softer, 0) >= level_handicap_db(level, 0) >= 0
+    assert level_handicap_db(0, level) >= level_handicap_db(0, softer) >= 0
+
+
+# --- with the real detector and encoder -------------------------------------------------------------------------------
+
+PIECE = read_audio(TALK / "talk.flac")[seconds(6) : seconds(17)]
+"""The main speaker, at last with the bystander over it; the bystander alone; the main speaker: 11 s."""
+
+
+@pytest.fixture(scope="module")
+def real() -> Callable[[], Diarizer]:
+    detector, encoder = silero.load(), dvector.load()
+    return lambda: Diarizer(detector(), encoder, ClusteringSettings())
+
+
+@pytest.fixture(scope="module")
+def whole(real: Callable[[], Diarizer]) -> list[SpeakerTurn]:
+    return turns_of(PIECE, diarizer=real())
+
+
+def test_real_speech_is_told_apart(whole: list[SpeakerTurn]) -> None:
+    assert speakers(whole) == ["speaker_1", "speaker_1", "speaker_2", "speaker_1"]
+    assert [turn.span.start_s for turn in whole] == pytest.approx([0, 2.67, 6.76, 9.92], abs=0.35)
+    assert [turn.span.end_s for turn in whole] == pytest.approx([1.87, 6.1, 9.42, 11], abs=0.35)
+
+
+@given(st.lists(st.integers(0, len(PIECE)), max_size=40))
+@example(list(range(0, len(PIECE), FRAME - 1)))
+@settings(max_examples=3, deadline=None)
+def test_cutting_changes_nothing_for_the_real_models(
+    real: Callable[[], Diarizer], whole: list[SpeakerTurn], positions: list[int]
+) -> None:
+    assert described(turns_of(PIECE, positions, real())) == described(whole)
