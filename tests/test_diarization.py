@@ -136,6 +136,9 @@ def test_cutting_changes_nothing(audio: Samples, places: list[float]) -> None:
 @given(SCENES, st.integers(200, 8000))
 @example(MIXED, 160)
 @example(scene(says(A, 70)), 1600)
+@example(scene(says(A, 2.1), pause(0.4), says(A, 1)), 160)
+@example(scene(says(A, 2), pause(0.4), says(B, 1)), 160)
+@example(scene(says(A, 2.05), pause(0.36), says(B, 1)), 160)
 @settings(max_examples=40, deadline=None)
 def test_nothing_comes_later_than_lookahead(audio: Samples, step: int) -> None:
     whole, diarizer, out = turns_of(audio), stage(), list[SpeakerTurn]()
@@ -248,15 +251,16 @@ def test_who_speaks_too_briefly_to_be_known_is_unknown() -> None:
     assert speakers(turns) == ["speaker_1", UNKNOWN]
 
 
-def test_a_voice_fading_by_12_db_remains_the_same() -> None:
-    turns = turns_of(scene(says(A, 3), says(A, 1, NEAR / 4), pause(1)))
+@pytest.mark.parametrize("softer", [4, 300])
+def test_a_fading_voice_remains_the_same(softer: float) -> None:
+    turns = turns_of(scene(says(A, 3), says(A, 1, NEAR / softer), pause(1)))
     assert speakers(turns) == ["speaker_1"]
 
 
 def test_a_fresh_voice_is_not_split_by_a_loud_first_syllable() -> None:
-    """The level of a voice follows quickly at first: its first hops may be unlike the rest."""
-    quiet_then_mixed = (2.0, {A: 0.05, C: 0.04})
-    assert set(speakers(turns_of(scene(says(A, 0.8, 0.5), says(A, 3, 0.05), quiet_then_mixed)))) == {"speaker_1"}
+    """The level of a voice follows quickly at first, since its first hops may be unlike the rest."""
+    hoarse = (1.5, {A: 0.03, C: 0.04})
+    assert set(speakers(turns_of(scene(says(A, 0.15, 0.5), says(A, 1.0, 0.05), hoarse)))) == {"speaker_1"}
 
 
 def test_no_more_voices_are_known_than_allowed() -> None:
