@@ -171,7 +171,10 @@ class _Listener:
         if self._buffer.end < self._encode.window:
             return None
         start = min(self._window(hop).start, self._last_window_start())
-        embedding = self._encode(self._buffer.take(Span(start, start + self._encode.window)))
+        samples = self._buffer.take(Span(start, start + self._encode.window))
+        if not np.isfinite(samples).all():  # a quantised encoder makes a voice even of that
+            return None
+        embedding = self._encode(samples)
         return embedding if bool(np.isfinite(embedding).all()) else None
 
     def _window(self, hop: int) -> Span:

@@ -292,6 +292,14 @@ def test_speech_without_an_embedding_is_a_turn_of_nobody(audio: Samples, encode:
     assert sum(len(turn.span) for turn in turns) == len(audio)
 
 
+def test_samples_that_are_no_numbers_have_no_voice() -> None:
+    """A quantised encoder gives a finite embedding for NaN; it must not be asked."""
+    audio = np.full(seconds(2), np.nan, np.float32)
+    turns = turns_of(audio, diarizer=stage(detect=lambda frame: 1.0, encode=dvector.load()))
+    assert speakers(turns) == [UNKNOWN]
+    assert all(np.isnan(turn.embedding).all() for turn in turns)
+
+
 def test_more_than_one_source_is_refused() -> None:
     audio = scene(says(A, 1))
     with pytest.raises(ValueError, match="one source, got 2"):
