@@ -37,7 +37,7 @@ HOPS_PER_WINDOW: Final = 2
 FLOOR_DB: Final = -120.0
 """Level of digital silence, so that it has a number."""
 
-LEVEL_WEIGHT: Final = 0.012
+LEVEL_WEIGHT: Final = 0.016
 LEVEL_LOWEST_DB: Final = -15.0
 """Similarity that one dB is worth by which a voice is softer than usual, down to LEVEL_LOWEST_DB: a pause inside a word
 is no more evidence than that. A logistic regression of "the main speaker is active" on (similarity, level), over the
@@ -224,8 +224,8 @@ class ClusteringSettings:
     longer than longest_s and its pads.
     """
 
-    join: float = 0.55
-    stay: float = 0.5
+    join: float = 0.5
+    stay: float = 0.45
     confident: float = 0.62
     margin: float = 0.1
     found_s: float = 0.8
