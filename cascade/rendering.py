@@ -97,15 +97,24 @@ def transcript_lines(transcript: Transcript) -> Iterator[str]:
 
 
 def one_line(text: str) -> str:
-    """Return text that can break neither a line nor a terminal: single spaces, no control characters."""
+    """Return text that can break neither a line nor a terminal: single spaces, and no characters that only control."""
     return " ".join("".join(map(_printable, text)).split())
 
 
 def _printable(character: str) -> str:
-    """Return a character, a space for what would begin a new line, nothing for controls and broken surrogates."""
+    """Return a character, a space for what would begin a new line, nothing for what cannot be seen."""
     if character.isspace():
         return " "
-    return "" if unicodedata.category(character) in ("Cc", "Cs") else character
+    return "" if is_invisible(character) else character
+
+
+def is_invisible(character: str) -> bool:
+    """Tell whether a character is a control, a format character or a broken surrogate.
+
+    Format characters can make a text read as another: some turn its direction, some hide in a word. The two joiners
+    stay, since the words of several scripts, and emoji, are not the same without them.
+    """
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs") and character not in "\u200c\u200d"
 
 
 def _clock(position: int) -> str:

@@ -115,6 +115,18 @@ def test_text_cannot_break_a_line_or_a_terminal() -> None:
     assert lines(said(0, 1, "a\nb\u2028c\x1b[31m\x00")) == ["00:00.0  main  a b c[31m"]
 
 
+@pytest.mark.parametrize("sign", [*"\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u200e\ufeff\x9b\x07"])
+def test_text_cannot_be_made_to_read_as_another(sign: str) -> None:
+    assert one_line(f"pay{sign} Anna") == "pay Anna"
+    assert lines(said(0, 1, f"pay{sign}ing {sign}")) == ["00:00.0  main  paying"]
+    assert rttm(f"a{sign}b", [Decision(span(0, 1), "main", True, "", 0, 0)]).startswith("SPEAKER ab 1 ")
+
+
+@pytest.mark.parametrize("text", ["می\u200cخواهم", "👩\u200d💻", "क्\u200dष"])
+def test_joiners_stay_in_the_words_that_need_them(text: str) -> None:
+    assert one_line(text) == text
+
+
 def test_an_empty_transcript_shows_nothing() -> None:
     assert lines() == []
     assert srt(Transcript()) == ""
