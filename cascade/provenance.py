@@ -102,18 +102,26 @@ def versions(extras: Iterable[str]) -> dict[str, str]:
 
 
 def git_revision(folder: Path) -> Revision | None:
-    """Return what is checked out in a folder, None if it is no checkout or git cannot tell."""
+    """Return what is checked out in a folder, None if it is no checkout or git cannot tell; nothing is written."""
     git = shutil.which("git")
     if git is None or not (folder / ".git").exists():
         return None
+    commit = _git(git, folder, "rev-parse", "--verify", "HEAD")
+    changes = _git(git, folder, "status", "--porcelain", "--untracked-files=no")
+    return None if commit is None or changes is None else Revision(commit, bool(changes))
+
+
+def _git(git: str, folder: Path, *arguments: str) -> str | None:
+    """Return what git prints about a checkout, None if it fails."""
     # Variables such as GIT_DIR, which git sets for its hooks, would lead to another repository.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    done = subprocess.run(  # noqa: S603 (a fixed command)
-        [git, "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+    done = subprocess.run(  # noqa: S603 (fixed commands)
+        # Without the option, status rewrites .git/index, as `describe --dirty` does even with it.
+        [git, "--no-optional-locks", "-C", str(folder), *arguments],
         capture_output=True,
         text=True,
+        errors="replace",
         check=False,
-        env=environment | {"GIT_OPTIONAL_LOCKS": "0"},
+        env=environment,
     )
-    commit, _, dirty = done.stdout.strip().partition("-")
-    return Revision(commit, bool(dirty)) if done.returncode == 0 and commit else None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from importlib import metadata
@@ -39,6 +40,14 @@ def test_a_changed_file_makes_it_dirty_and_a_tag_changes_nothing(checkout: Path)
     git(checkout, "tag", "-a", "v1-rc", "--message", "v1")
     (checkout / "file").write_text("two")
     assert git_revision(checkout) == Revision(git(checkout, "rev-parse", "HEAD"), dirty=True)
+
+
+def test_nothing_is_written_into_the_checkout(checkout: Path) -> None:
+    """Not even for a moment: a folder that is written to has a new time, whatever is removed again."""
+    os.utime(checkout / "file", (1, 1))  # git would note in its index that the file is still the same
+    times = [(path, path.stat().st_mtime_ns) for path in (checkout / ".git", *(checkout / ".git").rglob("*"))]
+    assert git_revision(checkout) == Revision(git(checkout, "rev-parse", "HEAD"), dirty=False)
+    assert [(path, path.stat().st_mtime_ns) for path, _ in times] == times
 
 
 def test_other_folders_have_no_revision(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
