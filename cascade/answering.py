@@ -56,16 +56,23 @@ def question_of(text: str, options: Sequence[str] = ()) -> Question:
     """Build a question, and find the option that means "I don't know"; without options it is an open question.
 
     Raises:
-        QuestionError: No text, an empty option, or a number of options that the letters do not cover.
+        QuestionError: No text, broken text, an empty option, or more or fewer options than the letters cover.
     """
     if not text.strip():
         raise QuestionError("the question is empty; expected a text such as 'When does the train leave?'")
+    if any(_is_broken(part) for part in (text, *options)):
+        raise QuestionError("the question holds bytes that are not UTF-8; type it again, or set the terminal to UTF-8")
     if options and not 2 <= len(options) <= len(LETTERS):
         raise QuestionError(f"the question has {len(options)} option(s); expected none, or 2 to {len(LETTERS)}")
     for letter, option in zip(LETTERS, options, strict=False):
         if not option.strip():
             raise QuestionError(f"option {letter} of the question is empty; give it a text or leave it out")
     return Question(text, tuple(options), dont_know_index(options))
+
+
+def _is_broken(text: str) -> bool:
+    """Tell whether text holds lone surrogates: what Python makes of command-line bytes that are not UTF-8."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def outcome_of(question: Question, choice: int) -> Outcome:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import cascade
 from cascade.backends import faster_whisper
@@ -90,13 +92,16 @@ def _worst(files: list[tuple[str, State]]) -> State:
 def _missing_packages(config: CascadeConfig) -> Iterator[Problem]:
     """Yield a problem for each package that is not installed, or in a version that was not meant."""
     for extra in ("", *extras_of(config)):
+        needed = f"needed by the extra '{extra}'" if extra else "needed by cascade"
+        absent = [requirement for requirement in requirements(extra) if installed(requirement.name) is None]
+        if absent:
+            names = ", ".join(requirement.name for requirement in absent)
+            wanted = " ".join(f"'{requirement.name}{requirement.specifier}'" for requirement in absent)
+            yield Problem(f"not installed, {needed}: {names}", f"run: pip install {wanted}")
         for requirement in requirements(extra):
             version = installed(requirement.name)
-            needed = f"needed by the extra '{extra}'" if extra else "needed by cascade"
             fix = f"run: pip install '{requirement.name}{requirement.specifier}'"
-            if version is None:
-                yield Problem(f"{requirement.name} is not installed, {needed}", fix)
-            elif not requirement.specifier.contains(version, prereleases=True):
+            if version is not None and not requirement.specifier.contains(version, prereleases=True):
                 yield Problem(f"{requirement.name} {version} is installed, {requirement.specifier} {needed}", fix)
 
 
@@ -115,14 +120,24 @@ def _own_files(config: CascadeConfig) -> Iterator[Problem]:
     for stage in config.stages:
         if isinstance(stage, MainSpeakerSettings):
             for path in stage.enrolment:
-                if not path.is_file():
-                    yield Problem(f"the enrolment '{path}' does not exist", "change 'enrolment:' or leave it out")
+                if why := _unreadable(path):
+                    yield Problem(f"the enrolment '{path}' {why}", "name a recording of the main speaker alone")
         elif isinstance(stage, FasterWhisperSettings) and not stage.models:
             try:
                 faster_whisper.model_folder(stage.size)
             except (MissingExtraError, ModelError) as error:
                 what, _, fix = str(error).partition("; ")
                 yield Problem(what, fix)
+
+
+def _unreadable(path: Path) -> str:
+    """Say why a file cannot be read, nothing if it can."""
+    try:
+        if path.is_file():
+            return "" if os.access(path, os.R_OK) else "may not be read"
+        return "is not a file" if path.exists() else "does not exist"
+    except OSError as error:
+        return f"cannot be looked at ({error.strerror})"
 
 
 def _shown(lookahead_s: float | None) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,9 +17,12 @@ from rich.console import Console
 from cascade.errors import CascadeError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from cascade.check import Report
+    from cascade.output import Heard
     from cascade.run import Done, Failed
-    from cascade.types import Answer, AudioChunk, Question
+    from cascade.types import AudioChunk
 
 SOME_FAILED = 1
 """Exit code when some recordings were done and others were not, or when `check` or `verify` finds something missing."""
@@ -29,10 +33,13 @@ UNUSABLE = 2
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
+NO_GATE = "warning: this configuration has no gate: everyone is admitted, in selective mode too"
+
 app = typer.Typer(
     help="A streaming privacy filter for speech: only what the main speaker said goes on.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # usage errors in one line
     pretty_exceptions_enable=False,  # its tracebacks show local variables, and those hold speech
 )
 models_app = typer.Typer(help="The models that cascade uses.", no_args_is_help=True)
@@ -55,9 +62,7 @@ ConfigOption = Annotated[str, typer.Option("--config", "-c", help="A YAML file, 
 @app.callback()
 def _app() -> None:
     """Log what went wrong, a line each, to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    logging.getLogger("cascade").addHandler(handler)
+    logging.getLogger("cascade").addHandler(_Notes())
 
 
 @app.command()
@@ -85,12 +90,21 @@ def run(
     if enrolment:
         settings = settings.with_enrolment(enrolment)
     questions = [question_of(text) for text in question or ()]
+    if not settings.gated:
+        notes.print(NO_GATE)
     failed = 0
-    with _Progress() as progress:
+    progress = _Progress()
+    try:
         for result in run_all(settings, recordings, questions, mode=Mode(mode.value), out=out, watch=progress.watch):
-            progress.done()
+            progress.stop()
             _show(result)
             failed += isinstance(result, Failed)
+    except KeyboardInterrupt:
+        progress.stop()
+        notes.print("stopped; the recordings that were finished are kept")
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        progress.stop()
     raise typer.Exit(0 if not failed else UNUSABLE if failed == len(recordings) else SOME_FAILED)
 
 
@@ -100,8 +114,11 @@ def check(config: ConfigOption) -> None:
     from cascade.check import examine
     from cascade.config import load_config
 
-    report = examine(load_config(config))
+    settings = load_config(config)
+    report = examine(settings)
     _show_report(report)
+    if not settings.gated:
+        screen.print(NO_GATE)
     raise typer.Exit(SOME_FAILED if report.problems else 0)
 
 
@@ -139,20 +156,28 @@ def verify_models() -> None:
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on standard error and exit code 2."""
-    with _one_line_errors():
-        app()
-
-
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # an old terminal's encoding must not cost a transcript
     try:
-        yield
+        app()
     except CascadeError as error:
-        notes.print(f"error: {error}")
+        for line in str(error).splitlines():
+            notes.print(f"error: {_plain(line)}")
+        sys.exit(UNUSABLE)
+    except OSError as error:
+        with suppress(OSError):
+            notes.print(f"error: the output cannot be written: {error.strerror}")
         sys.exit(UNUSABLE)
     except KeyboardInterrupt:
-        notes.print("stopped; the recordings that were finished are kept")
         sys.exit(INTERRUPTED)
+
+
+class _Notes(logging.Handler):
+    """Puts a line to standard error for each warning, above the progress bar where there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        notes.print(f"{record.levelname.lower()}: {_plain(record.getMessage())}")
 
 
 class _Progress:
@@ -161,69 +186,78 @@ class _Progress:
     EVERY_S = 60.0
 
     def __init__(self) -> None:
-        from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+        self._bar: Progress | None = None
+        self._said_s = 0.0
 
-        self._bar = Progress(
+    def watch(self, recording: str, chunk: AudioChunk) -> None:
+        """Show that a chunk was heard."""
+        heard_s = chunk.span.end_s
+        if not notes.is_terminal:
+            if heard_s - self._said_s >= self.EVERY_S:
+                self._said_s = heard_s
+                notes.print(f"{_plain(Path(recording).name)}: {heard_s:.0f} s heard")
+            return
+        if self._bar is None:
+            self._bar = self._started(recording)
+        self._bar.update(self._bar.task_ids[0], completed=heard_s)
+
+    def stop(self) -> None:
+        """Take the bar away: the recording is finished, and what is printed next stands in its place."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar, self._said_s = None, 0.0
+
+    def _started(self, recording: str) -> Progress:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from cascade.audio import announced_duration_s
+
+        bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.completed:.0f} s"),
             TimeRemainingColumn(),
             console=notes,
             transient=True,
-            disable=not notes.is_terminal,
+            redirect_stdout=False,
         )
-        self._task: TaskID | None = None
-        self._said_s = 0.0
+        bar.add_task(_plain(Path(recording).name), total=announced_duration_s(recording))
+        bar.start()
+        return bar
 
-    def __enter__(self) -> _Progress:
-        self._bar.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+def _plain(text: str) -> str:
+    """Return text from outside as one line that cannot steer a terminal."""
+    from cascade.rendering import one_line
 
-    def watch(self, recording: str, chunk: AudioChunk) -> None:
-        """Show that a chunk was heard."""
-        if self._task is None:
-            from cascade.audio import announced_duration_s
-
-            self._task = self._bar.add_task(Path(recording).name, total=announced_duration_s(recording))
-            self._said_s = 0.0
-        self._bar.update(self._task, completed=chunk.span.end_s)
-        if not notes.is_terminal and chunk.span.end_s - self._said_s >= self.EVERY_S:
-            self._said_s = chunk.span.end_s
-            notes.print(f"{Path(recording).name}: {chunk.span.end_s:.0f} s heard")
-
-    def done(self) -> None:
-        """Take the bar away: the recording is finished."""
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-            self._task = None
+    return one_line(text)
 
 
 def _show(result: Done | Failed) -> None:
-    from cascade.rendering import transcript_lines
     from cascade.run import Failed
 
+    if result.heard is not None:
+        _show_heard(result.recording, result.heard)
     if isinstance(result, Failed):
-        notes.print(f"error: {result.error}")
-        return
-    heard = result.heard
-    screen.print(f"{result.recording} ({heard.mode})")
+        name = "" if result.recording in str(result.error) else f"{_plain(result.recording)}: "
+        notes.print(f"error: {name}{_plain(str(result.error))}")
+    elif result.folder is not None:
+        screen.print(f"  written to {_plain(str(result.folder))}")
+
+
+def _show_heard(recording: str, heard: Heard) -> None:
+    from cascade.rendering import transcript_lines
+
+    gate = "" if heard.provenance.config.gated else ", no gate"
+    screen.print(f"{_plain(recording)} ({heard.mode}{gate})")
     for line in transcript_lines(heard.transcript):
         screen.print(f"  {line}")
     for question, answer in heard.answers:
-        _show_answer(question, answer)
+        screen.print(f"  Q: {_plain(question.text)}")
+        screen.print(f"  A: {answer.text}")
+        if answer.why and answer.why != answer.text:
+            screen.print(f"     since: {answer.why}")
     screen.print(f"  {heard.totals}")
-    if result.folder is not None:
-        screen.print(f"  written to {result.folder}")
-
-
-def _show_answer(question: Question, answer: Answer) -> None:
-    screen.print(f"  Q: {question.text}")
-    screen.print(f"  A: {answer.text}")
-    if answer.why and answer.why != answer.text:
-        screen.print(f"     since: {answer.why}")
 
 
 def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 
@@ -31,7 +32,7 @@ from cascade.asr import Recogniser, Transcriber
 from cascade.audio import open_audio
 from cascade.backends import dvector, extractive, faster_whisper, silero
 from cascade.diarization import ClusteringSettings, Diarizer, Encoder, SpeechDetector
-from cascade.errors import ConfigError, EnrolmentError
+from cascade.errors import ConfigError
 from cascade.gate import Everyone, GateSettings, MainSpeaker, OverlapPolicy, Profile, enrol
 from cascade.separation import Mixture
 from cascade.stage import Chain, Stage
@@ -47,6 +48,11 @@ from cascade.types import (
     Utterance,
     Vector,
 )
+
+log = logging.getLogger(__name__)
+
+LONGEST_ENROLMENT_S: Final = 60.0
+"""A minute says all about a voice; an hour by mistake would be listened to before anything else is."""
 
 StageMaker: TypeAlias = Callable[[Mode], Stage[Any, Any]]
 """Makes the stage anew for each stream, around a model that was loaded once."""
@@ -187,9 +193,6 @@ class MainSpeakerSettings(StreamSettings):
         return lambda mode: MainSpeaker(settings, mode, profile)
 
     def _profile(self, before: Callable[[], Chain]) -> Profile:
-        missing = [str(path) for path in self.enrolment if not path.is_file()]
-        if missing:
-            raise EnrolmentError(f"enrolment {', '.join(missing)}: no such file")
         return enrol([(path.name, _turns(path, before())) for path in self.enrolment])
 
 
@@ -215,7 +218,7 @@ class FasterWhisperSettings(StreamSettings):
     size: str = "tiny.en"
     device: Literal["cpu", "cuda"] = "cpu"
     compute_type: Literal["int8", "int8_float32", "int8_float16", "int16", "float16", "bfloat16", "float32"] = "int8"
-    cpu_threads: int = Field(0, ge=0)
+    cpu_threads: int = Field(0, ge=0, le=256)
     language: str | None = Field("en", min_length=2, max_length=3)
     beam_size: int = Field(1, ge=1, le=20)
 
@@ -285,6 +288,11 @@ class CascadeConfig(BaseModel):
     def answerer(self) -> AnswererSettings | None:
         """What answers, if anything does."""
         return next((stage for stage in self.stages[-1:] if isinstance(stage, AnswererSettings)), None)
+
+    @property
+    def gated(self) -> bool:
+        """Whether anything withholds; without it everyone is admitted in selective mode too."""
+        return any(isinstance(stage, MainSpeakerSettings) for stage in self.stages)
 
     @property
     def sha256(self) -> str:
@@ -376,6 +384,8 @@ def _read_yaml(path: Path) -> _Document:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
+        if path.stat().st_size > LARGEST_CONFIG:
+            raise ConfigError(f"{path}: is larger than {LARGEST_CONFIG} bytes, which no configuration is")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
@@ -394,6 +404,9 @@ def _read_yaml(path: Path) -> _Document:
         line, problem = "", "it is nested too deeply"
     raise ConfigError(f"{path}{line}: not valid YAML: {problem}")
 
+
+LARGEST_CONFIG: Final = 1_000_000
+"""Bytes. A configuration has some dozens of lines; parsing a file of any size could take hours."""
 
 _EXPECTED = {
     "bool_type": "expected true or false",
@@ -494,10 +507,13 @@ def _resolve(config: CascadeConfig, folder: Path) -> CascadeConfig:
 
 
 def _turns(path: Path, chain: Chain) -> list[SpeakerTurn]:
-    """Return the turns of a whole recording."""
+    """Return the turns of a recording, or of its first LONGEST_ENROLMENT_S."""
 
     def turns() -> Iterator[SpeakerTurn]:
         for chunk in open_audio(path):
+            if chunk.span.start_s >= LONGEST_ENROLMENT_S:
+                log.warning("enrolment %s: only its first %.0f s are used", path.name, LONGEST_ENROLMENT_S)
+                break
             yield from chain.push(chunk)
         yield from chain.flush()
 

@@ -187,6 +187,10 @@ class Dominance:
         for label, tally in self._tallies.items():
             if tally.seconds >= 2 * self._hold_s and tally.level_db >= main.level_db + self.CHALLENGE_DB:
                 self._tallies["former main"] = self._tallies.pop(MAIN)
+                log.warning(
+                    "the main speaker was chosen wrongly: somebody much nearer spoke later, and what was admitted "
+                    "until now is a bystander's; enrol the main speaker"
+                )
                 return self._crown(label)
         return None
 

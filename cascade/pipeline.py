@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Never, Protocol, TypeAlias
+from typing import Any, Never, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from cascade.config import CascadeConfig, StageMaker, StreamSettings
 from cascade.errors import AudioError, BackendError, CascadeError, ConfigError
 from cascade.stage import Chain, Stage
 from cascade.types import AdmittedTurn, Answer, AudioChunk, Mode, Question, Span, Transcript, Utterance, Withheld
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,22 @@ class _Clock(Protocol):
         """Return seconds, from any start."""
 
 
+def guarded(what: str, work: Callable[[], T]) -> T:
+    """Return what `work` gives; an exception that nobody meant becomes a BackendError without its text.
+
+    It is raised outside of the handler: the text and the local variables of the first one may hold ungated speech, so
+    it is not chained to this one.
+    """
+    try:
+        return work()
+    except CascadeError:
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        failure = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
+    raise BackendError(f"{what} failed with {failure}; its message is hidden: it may quote speech")
+
+
 class _Metered:
     """A stage that counts its computing time, shows what it gives to `watch`, and fails without quoting anything."""
 
@@ -102,23 +120,12 @@ class _Metered:
     def _timed(self, work: Callable[[], Sequence[Any]]) -> Sequence[Any]:
         began = self._clock()
         try:
-            items = self._guarded(work)
+            items = guarded(f"the stage '{self.name}'", work)
         finally:
             self.spent_s += self._clock() - began
         for item in items:
             self._watch(self, item)
         return items
-
-    def _guarded(self, work: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        try:
-            return work()
-        except CascadeError:
-            raise
-        except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            failure = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
-        # Raised out here so that the exception, whose text and locals may hold ungated speech, is not chained to this.
-        raise BackendError(f"the stage '{self.name}' failed with {failure}; its message is hidden: it may quote speech")
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -298,4 +305,5 @@ class Cascade:
                 "a question was asked, but the configuration has no answerer; add 'use: extractive' at its end"
             )
         asked = question_of(question) if isinstance(question, str) else question
-        return self._answerer.answer(asked, self.transcript)
+        answerer, transcript = self._answerer, self.transcript
+        return guarded("the answerer", lambda: answerer.answer(asked, transcript))

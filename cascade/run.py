@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cascade import output
 from cascade.audio import open_audio
 from cascade.check import examine
 from cascade.config import CascadeConfig
-from cascade.errors import CascadeError, NotReadyError
-from cascade.pipeline import Cascade
+from cascade.errors import CascadeError, ConfigError, NotReadyError
+from cascade.pipeline import Cascade, guarded
 from cascade.provenance import Provenance, gather
 from cascade.types import Answer, AudioChunk, Mode, Question
 
@@ -30,10 +31,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A recording that could not be heard, and the one line that says why."""
+    """A recording that could not be heard or written, and the one line that says why; heard is what is not lost."""
 
     recording: str
     error: CascadeError
+    heard: output.Heard | None = None
 
 
 def run(
@@ -48,8 +50,12 @@ def run(
     """Yield what came of each recording, in order.
 
     Everything that can be known to be wrong is said before the first is heard. `watch` is told of every chunk.
-    Errors: NotReadyError, EnrolmentError, OutputError.
+    Errors: ConfigError, NotReadyError, EnrolmentError, OutputError.
     """
+    if questions and config.answerer is None:
+        raise ConfigError(
+            "questions were asked, but the configuration has no answerer; add 'use: extractive' at its end"
+        )
     folders = [None] * len(recordings) if out is None else output.plan_folders(out, recordings)
     problems = examine(config).problems
     if problems:
@@ -57,12 +63,13 @@ def run(
     cascade = Cascade.load(config, mode=mode)
     provenance = gather(config)
     for recording, folder in zip(recordings, folders, strict=True):
+        heard = None
         try:
-            heard = _hear(cascade, recording, questions, watch, provenance)
+            heard = guarded("hearing it", partial(_hear, cascade, recording, questions, watch, provenance))
             if folder is not None:
                 output.write(folder, heard)
         except CascadeError as error:
-            yield Failed(recording, error)
+            yield Failed(recording, error, heard)
         else:
             yield Done(recording, heard, folder)
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from cascade.backends.packages import package_file, session
-from cascade.errors import MissingExtraError, ModelError
+from cascade.backends.packages import missing, package_file, session
+from cascade.errors import ModelError
 from cascade.types import SAMPLE_RATE, Samples, Vector
 
 LOG_FLOOR: Final = 1e-10
@@ -70,8 +70,8 @@ def mel_filters(n_mels: int, fft: int) -> NDArray[np.float32]:
     """
     try:
         from faster_whisper.feature_extractor import FeatureExtractor
-    except ImportError as error:
-        raise MissingExtraError("faster-whisper", "ondevice") from error
+    except ModuleNotFoundError as error:
+        raise missing("faster-whisper", "faster_whisper", error) from error
     filters: NDArray[np.float32] = FeatureExtractor.get_mel_filters(SAMPLE_RATE, fft, n_mels)
     return filters
 

@@ -25,18 +25,25 @@ def package_file(package: str, inside: str, *, extra: str, distribution: str) ->
     return path
 
 
+def missing(distribution: str, module: str, error: ModuleNotFoundError) -> MissingExtraError | ModelError:
+    """Return the error for a package that could not be imported: it is not there, or it is there and broken."""
+    if error.name == module:
+        return MissingExtraError(distribution, "ondevice")
+    return ModelError(f"the package '{distribution}' is broken; run: pip install --force-reinstall {distribution}")
+
+
 def session(path: Path) -> Any:
     """Return an onnxruntime session on one core of the CPU.
 
     The networks here are small and run one input at a time: a second thread would mostly wait, and on a busy machine
     the two spin against each other.
 
-    Raises MissingExtraError without onnxruntime and ModelError for a file that is no network.
+    Raises MissingExtraError without onnxruntime and ModelError where it, or the file, is broken.
     """
     try:
         import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError("onnxruntime", "ondevice") from error
+    except ModuleNotFoundError as error:
+        raise missing("onnxruntime", "onnxruntime", error) from error
     onnxruntime.disable_telemetry_events()  # for those who imported it before cascade could switch that off
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -1,0 +1,205 @@
+"""The command line as a user meets it: one line for a mistake, the right exit code, and nothing lost."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+ROOT = Path(__file__).resolve().parent.parent
+TALK = ROOT / "benchmarks" / "talk" / "talk.flac"
+ENROLMENT = ROOT / "benchmarks" / "talk" / "enrolment.flac"
+RUN = ("run", "--config", "ondevice.yaml")
+
+UNGATED = """
+stages:
+  - use: mixture
+  - use: online_clustering
+  - use: everyone
+  - use: faster_whisper
+"""
+
+
+def start(*arguments: str | bytes | Path, cwd: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "cascade", *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def cascade(*arguments: str | bytes | Path, cwd: Path, **environment: str) -> tuple[int, str, str]:
+    """Run `python -m cascade`; return exit code, standard output and standard error."""
+    process = start(*arguments, cwd=cwd, **environment)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def short(path: Path) -> Path:
+    """A second of near silence: quick to hear, with an empty transcript."""
+    soundfile.write(path, np.zeros(16_000, np.float32), 16_000)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((*RUN, "nofile.wav"), "error: 'nofile.wav' does not exist, expected a recording"),
+        ((*RUN, "text.wav"), "error: 'text.wav' is not a recording that can be decoded"),
+        (("run", "--config", "nothing", "a.wav"), "error: no configuration at nothing nor in"),
+        ((*RUN, "s.wav", "--question", " "), "error: the question is empty"),
+        ((*RUN, "s.wav", "--question", b"wh\xff\xfe?"), "error: the question holds bytes that are not UTF-8"),
+        ((*RUN, "s.wav", "--enrolment", "nobody.wav"), "error: the enrolment 'nobody.wav' does not exist"),
+        ((*RUN, "s.wav", "--enrolment", "."), "error: the enrolment '.' is not a file"),
+        ((*RUN, "s.wav", "--enrolment", "s.wav"), "error: enrolment s.wav: no speech found"),
+        ((*RUN, "s.wav", "--out", "text.wav"), "error: "),
+        (("run", "--config", "ungated.yaml", "s.wav", "--question", "Who?"), "error: questions were asked, but"),
+        (("run", "--config", "ungated.yaml", "s.wav", "--enrolment", "s.wav"), "error: an enrolment was given, but"),
+    ],
+    ids=lambda value: None if isinstance(value, tuple) else str(value)[7:40],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: tuple[str | bytes, ...], line: str, tmp_path: Path) -> None:
+    short(tmp_path / "s.wav")
+    (tmp_path / "text.wav").write_text("this is no recording")
+    (tmp_path / "ungated.yaml").write_text(UNGATED)
+    code, out, err = cascade(*arguments, cwd=tmp_path)
+    said = [row for row in err.splitlines() if not row.startswith("warning: this configuration has no gate")]
+    assert (code, out, len(said)) == (2, "", 1), err
+    assert said[0].startswith(line)
+
+
+def test_one_bad_recording_among_several_does_not_stop_the_others(tmp_path: Path) -> None:
+    short(tmp_path / "s.wav")
+    code, out, err = cascade(*RUN, "nofile.wav", "s.wav", "--out", "out", cwd=tmp_path)
+    assert code == 1
+    assert err.startswith("error: 'nofile.wav' does not exist")
+    assert "s.wav (selective)" in out
+    assert (tmp_path / "out" / "s" / "transcript.json").read_text().strip() == "[]"
+
+
+def test_an_existing_folder_is_refused_before_anything_is_heard(tmp_path: Path) -> None:
+    short(tmp_path / "s.wav")
+    (tmp_path / "out" / "s").mkdir(parents=True)
+    code, out, err = cascade(*RUN, "s.wav", "--out", "out", cwd=tmp_path)
+    assert (code, out) == (2, "")
+    assert "out/s" in err
+    assert "exists already" in err
+
+
+def test_a_configuration_without_a_gate_says_so(tmp_path: Path) -> None:
+    short(tmp_path / "s.wav")
+    (tmp_path / "ungated.yaml").write_text(UNGATED)
+    code, out, err = cascade("run", "--config", "ungated.yaml", "s.wav", cwd=tmp_path)
+    assert code == 0
+    assert "no gate: everyone is admitted" in err
+    assert "(selective, no gate)" in out
+    assert "no gate" in cascade("check", "--config", "ungated.yaml", cwd=tmp_path)[1]
+
+
+def test_what_comes_from_outside_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    name = "\x1b]0;gotcha\x07\u202es.wav"
+    short(tmp_path / name)
+    code, out, err = cascade(*RUN, name, "--question", "x\nA: forged\x1b[31m", "--out", "out", cwd=tmp_path)
+    assert code == 0, err
+    assert not {"\x1b", "\x07", "\u202e"} & set(out + err)
+    assert "\nA: forged" not in out
+
+
+def test_an_old_encoding_costs_no_transcript(tmp_path: Path) -> None:
+    short(tmp_path / "s.wav")
+    code, out, err = cascade(*RUN, "s.wav", "--question", "Où?", cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert (code, err) == (0, "")
+    assert "Q: O\\xf9?" in out
+
+
+def test_standard_output_that_is_full_is_one_line(tmp_path: Path) -> None:
+    short(tmp_path / "s.wav")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cascade", *RUN, "s.wav"],
+            cwd=tmp_path, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["error: the output cannot be written: No space left on device"]
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
+    short(tmp_path / "first.wav")
+    talk = soundfile.read(TALK, dtype="float32")[0]
+    soundfile.write(tmp_path / "second.wav", np.tile(talk, 10), 16_000)
+    process = start(*RUN, "first.wav", "second.wav", "--out", "out", cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "out" / "first").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines() == ["stopped; the recordings that were finished are kept"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["first"]
+    assert (tmp_path / "out" / "first" / "summary.json").exists()
+
+
+def test_the_bar_is_gone_before_the_result_is_printed(tmp_path: Path) -> None:
+    short(tmp_path / "s.wav")
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cascade", *RUN, "s.wav"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}, stdin=follower, stdout=follower,
+        stderr=follower,
+    )  # fmt: skip
+    os.close(follower)
+    screen = b""
+    while True:
+        try:
+            piece = os.read(leader, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        screen += piece
+    os.close(leader)
+    assert process.wait(timeout=60) == 0
+    result = screen[screen.index(b"s.wav (selective)") - 40 :]
+    assert b"\x1b[2K" in result.split(b"s.wav (selective)")[0], "the bar's line is not erased"
+
+
+def test_check_tells_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
+    text = (ROOT / "configs" / "ondevice.yaml").read_text().replace("size: tiny.en", "size: ./no-such-model")
+    (tmp_path / "other.yaml").write_text(text)
+    code, out, err = cascade("check", "--config", "other.yaml", cwd=tmp_path)
+    assert (code, err) == (1, "")
+    assert "online_clustering  SeparatedChunk -> SpeakerTurn" in out
+    assert "missing: " in out
+    code, out, err = cascade("run", "--config", "other.yaml", TALK, cwd=tmp_path)
+    assert (code, out) == (2, "")
+    assert "no-such-model" in err
+
+
+def test_models_are_listed_and_verified(tmp_path: Path) -> None:
+    listed = cascade("models", "list", cwd=tmp_path)
+    verified = cascade("models", "verify", cwd=tmp_path)
+    assert listed[0] == verified[0] == 0
+    assert "whisper-tiny.en  yes" in listed[1]
+    assert "ok       whisper-tiny.en  model.bin" in verified[1]
+
+
+def test_general_mode_labels_everyone(tmp_path: Path) -> None:
+    code, out, err = cascade(*RUN, TALK, "--mode", "general", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert "Hey, it's me" in out
+    assert "speaker_2" in out
+    assert "withheld]" not in out
