@@ -54,6 +54,16 @@ _SLACK_BYTES: Final = 64
 _POOL_BYTES: Final = 512 * 2**20
 """The most that is held in memory of a piped recording that can only be decoded by jumping around in it."""
 
+_CANCELLED: Final = 0.01
+"""Less than this share of the channels' energy in their mean is no sound that happens to differ between them, of which
+a half or a quarter is left, but the same sound turned over in one of them."""
+
+_GAP_S: Final = 0.02
+"""Packets whose time is this much behind what came before tell of others between that are lost; less is rounding."""
+
+_UNANNOUNCED_GAP_S: Final = 60.0
+"""Where no length is announced, a longer gap is a clock that was set, and no sound that was lost."""
+
 _NO_PROTOCOL: Final = {"protocol_whitelist": "none"}
 """Keeps FFmpeg from opening anything but the bytes it is handed: a playlist or SDP file would make it open others."""
 
@@ -233,6 +243,8 @@ class _Reader:
         self.label = label
         self._raw = raw
         self._fault: BaseException | None = None
+        self.strayed = 0
+        """How often a decoder wanted to go where nothing can be."""
         self._seekable = raw.seekable() and raw.tell() == 0
         # A pipe hands over what it has (read1), so that live audio does not wait for a full block.
         self._read: Callable[[int], bytes] = raw.read if self._seekable else getattr(raw, "read1", raw.read)
@@ -262,8 +274,12 @@ class _Reader:
         return self._seekable
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Move as io.IOBase.seek does."""
-        return self._raw.seek(offset, whence)
+        """Move as io.IOBase.seek does; -1, as C has it, when damage sends a decoder where nothing can be."""
+        try:
+            return self._raw.seek(offset, whence)
+        except (OSError, ValueError):
+            self.strayed += 1
+            return -1
 
     def tell(self) -> int:
         """Return the position in bytes."""
@@ -349,6 +365,8 @@ def _opened(source: Path | str) -> Iterator[_Reader]:
         yield _filled(_standard_input(), "standard input")
         return
     label = repr(str(source))
+    if not str(source):
+        raise AudioError(f"{label} is empty, expected the name of a recording")
     try:
         if Path(source).is_dir():
             raise AudioError(f"{label} is a directory, expected a recording; give the file in it")
@@ -388,24 +406,56 @@ class _Block(NamedTuple):
 
 @dataclass(slots=True)
 class _Heard:
-    """What a decoder made of a recording, for the notice at its end; times in seconds."""
+    """What a decoder made of a recording, for the notices at its end; times in seconds.
+
+    filled_s is the silence that was put in for what was lost, energy the sum of squares of the channels' mean, and
+    energy_of_channels the mean of the channels' sums.
+    """
 
     decoded_s: float = 0.0
+    filled_s: float = 0.0
     expected_s: float = 0.0
     faults: int = 0
+    energy: float = 0.0
+    energy_of_channels: float = 0.0
+
+    def downmix(self, planes: Samples) -> Samples:
+        """Average the channels: (n_channels, n_samples) -> (n_samples,)."""
+        if len(planes) == 1:
+            return np.ascontiguousarray(planes[0])
+        mean: Samples = planes.mean(axis=0, dtype=np.float32)
+        self.energy += float(np.square(mean, dtype=np.float64).sum())
+        self.energy_of_channels += float(np.square(planes, dtype=np.float64).sum()) / len(planes)
+        return mean
+
+    def lost_before(self, time_s: float, announced_s: float | None) -> float:
+        """Return how many seconds are lost before a frame at time_s; 0 where its time cannot be right."""
+        gap_s = time_s - self.decoded_s - self.filled_s
+        possible = gap_s < _UNANNOUNCED_GAP_S if announced_s is None else time_s < announced_s
+        return gap_s if gap_s > _GAP_S and possible else 0.0
 
     def report(self, reader: _Reader) -> None:
-        """Write one line to the log when part of the recording is not there or could not be decoded."""
+        """Write a line to the log for each fault of the whole recording."""
+        self._report_loss(reader)
+        if self.energy < _CANCELLED * self.energy_of_channels:
+            _log.warning(
+                "%s: the channels cancel each other out, and little is heard of them together; give one channel",
+                reader.label,
+            )
+
+    def _report_loss(self, reader: _Reader) -> None:
+        """Say when part of the recording is not there or could not be decoded."""
         missing = reader.missing()
         if missing:
             _log.warning(
                 "%s is cut off: %.1f %% of what its header announces is not there; the %.2f s that are there are used",
                 *(reader.label, 100 * missing, self.decoded_s),
             )
-        elif self.faults or self.expected_s - self.decoded_s > 0.25:
+        elif (faults := self.faults + reader.strayed) or self.expected_s - self.decoded_s > 0.25 or self.filled_s:
             _log.warning(
-                "%s is damaged or cut off: %.2f s of %.2f s could be decoded (%d faults) and are used",
-                *(reader.label, self.decoded_s, max(self.expected_s, self.decoded_s), self.faults),
+                "%s is damaged or cut off: %.2f s of %.2f s could be decoded (%d faults) and are used%s",
+                *(reader.label, self.decoded_s, max(self.expected_s, self.decoded_s), faults),
+                f"; {self.filled_s:.2f} s of silence keep the time" if self.filled_s else "",
             )
 
 
@@ -451,7 +501,7 @@ def _decode_samples(file: soundfile.SoundFile, reader: _Reader) -> Iterator[_Blo
             if not len(block):
                 break
             heard.decoded_s += len(block) / file.samplerate
-            yield _Block(file.samplerate, _downmix(block.T))
+            yield _Block(file.samplerate, heard.downmix(block.T))
     reader.check()
     heard.report(reader)
 
@@ -462,13 +512,17 @@ def _decode_packets(reader: _Reader) -> Iterator[_Block]:
         stream = _audio_stream(container, reader.label)
         if stream.duration and stream.time_base and _knows_its_length(container.format.name, reader.head):
             heard.expected_s = float(stream.duration * stream.time_base)
+        announced_s = container.duration / 1_000_000 if container.duration else None
         origin_s: float | None = None
         for frame in _frames(container, stream, heard):
-            heard.decoded_s += frame.samples / frame.sample_rate
             if frame.time is not None:
                 origin_s = frame.time if origin_s is None else origin_s
                 heard.expected_s = max(heard.expected_s, frame.time - origin_s + frame.samples / frame.sample_rate)
-            yield _Block(frame.sample_rate, _downmix(_planes(frame)))
+                lost_s = heard.lost_before(frame.time - origin_s, announced_s)
+                yield from _silence(round(lost_s * frame.sample_rate), frame.sample_rate)
+                heard.filled_s += lost_s
+            heard.decoded_s += frame.samples / frame.sample_rate
+            yield _Block(frame.sample_rate, heard.downmix(_planes(frame)))
     reader.check()
     if heard.faults and not heard.decoded_s:
         raise AudioError(
@@ -476,6 +530,12 @@ def _decode_packets(reader: _Reader) -> Iterator[_Block]:
             "decoded; the file is damaged, encrypted or of a kind that FFmpeg does not know: export it again as wav"
         )
     heard.report(reader)
+
+
+def _silence(n_samples: int, rate: int) -> Iterator[_Block]:
+    """Yield silence, a block at a time."""
+    for start in range(0, n_samples, _BLOCK_FRAMES):
+        yield _Block(rate, np.zeros(min(_BLOCK_FRAMES, n_samples - start), np.float32))
 
 
 def _knows_its_length(format_name: str, head: bytes) -> bool:
@@ -544,11 +604,6 @@ def _planes(frame: av.AudioFrame) -> Samples:
     full_scale = 2.0 ** (8 * data.dtype.itemsize - 1)
     middle = full_scale if data.dtype.kind == "u" else 0.0
     return (data.astype(np.float32) - np.float32(middle)) / np.float32(full_scale)
-
-
-def _downmix(planes: Samples) -> Samples:
-    """Average the channels: (n_channels, n_samples) -> (n_samples,)."""
-    return np.ascontiguousarray(planes[0]) if len(planes) == 1 else planes.mean(axis=0, dtype=np.float32)
 
 
 # --- checking and resampling -----------------------------------------------------------------------------------------

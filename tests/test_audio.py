@@ -534,6 +534,8 @@ class TestFaults:
         assert "does not exist" in self.one_line(tmp_path / "nothing.wav")
         assert "is a directory" in self.one_line(tmp_path)
         assert "cannot be opened: File name too long" in self.one_line(tmp_path / ("x" * 300))
+        with pytest.raises(AudioError, match=r"^'' is empty, expected the name of a recording$"):
+            read_audio("")
         with pytest.raises(AudioError, match="null byte"):
             read_audio("a\0b")
 
@@ -625,6 +627,89 @@ class TestFaults:
         middle = len(damaged) // 2
         damaged[middle : middle + 800] = np.random.default_rng(1).bytes(800)
         assert len(read_audio(stored(tmp_path, bytes(damaged)))) >= least_s * SAMPLE_RATE
+
+    @pytest.mark.parametrize(("kind", "subtype"), [("FLAC", "PCM_16"), ("OGG", "VORBIS")])
+    @pytest.mark.parametrize("read", [read_fifo, lambda folder, data: read_audio(stored(folder, data))])
+    def test_what_follows_damage_keeps_its_time(
+        self,
+        tmp_path: Path,
+        kind: str,
+        subtype: str,
+        read: Callable[[Path, bytes], Samples],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        noise = np.random.default_rng(0).normal(0, 0.02, 6 * SAMPLE_RATE).astype(np.float32)
+        noise[4 * SAMPLE_RATE :] += tone(duration_s=2)
+        damaged = bytearray(wav(noise, SAMPLE_RATE, subtype, kind))
+        start, length = 2 * len(damaged) // 5, len(damaged) // 12
+        damaged[start : start + length] = np.random.default_rng(1).bytes(length)
+        heard = read(tmp_path, bytes(damaged))
+        loudness = np.sqrt(np.mean(heard[: len(heard) // 80 * 80].reshape(-1, 80) ** 2, axis=1))
+        assert np.flatnonzero(loudness > 0.15)[0] * 80 / SAMPLE_RATE == pytest.approx(4.0, abs=0.05)
+        assert len(heard) <= 6.05 * SAMPLE_RATE
+        (message,) = caplog.messages
+        assert "is damaged or cut off" in message
+        assert "s of silence keep the time" in message
+
+    def test_a_long_gap_is_filled_piece_by_piece(self, tmp_path: Path) -> None:
+        path = tmp_path / "gap.mka"
+        with av.open(str(path), "w", format="matroska") as out:
+            stream: Any = out.add_stream("pcm_s16le", rate=SAMPLE_RATE)
+            stream.layout = "mono"
+            for start_s in (0, 900):
+                frame = av.AudioFrame.from_ndarray((32767 * tone()).astype(np.int16)[None], "s16", "mono")
+                frame.rate, frame.pts = SAMPLE_RATE, start_s * SAMPLE_RATE
+                out.mux(stream.encode(frame))
+            out.mux(stream.encode(None))
+        read_audio(stored(tmp_path, coded("mp4", "aac")))  # imports
+        tracemalloc.start()
+        loud = [chunk.span.start_s for chunk in open_audio(path, block_s=1.0) if chunk.mixture.any()]
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert loud == [0.0, 900.0]
+        assert most < 2_000_000
+
+    def test_times_that_cannot_be_right_are_not_believed(self) -> None:
+        from cascade.audio import _Heard
+
+        heard = _Heard(decoded_s=3.0, filled_s=1.0)
+        assert heard.lost_before(5.0, 10.0) == 1.0
+        assert heard.lost_before(11.0, 10.0) == 0.0
+        assert heard.lost_before(4.01, 10.0) == 0.0
+        assert heard.lost_before(2.0, 10.0) == 0.0
+        assert heard.lost_before(5.0, None) == 1.0
+        assert heard.lost_before(5000.0, None) == 0.0
+
+    @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+    def test_channels_that_cancel_each_other_out_are_told_of(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+    ) -> None:
+        read_audio(stored(tmp_path, wav(np.stack([tone(), -0.9 * tone()], axis=1), kind=kind)))
+        (message,) = caplog.messages
+        assert message.endswith(
+            "talk': the channels cancel each other out, and little is heard of them together; give one channel"
+        )
+
+    def test_channels_that_merely_differ_are_not_said_to_cancel_each_other_out(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        noise = np.random.default_rng(0).normal(0, 0.1, (SAMPLE_RATE, 8)).astype(np.float32)
+        one_of_eight = np.zeros_like(noise)
+        one_of_eight[:, 3] = tone()
+        for sound in (noise, one_of_eight, np.zeros_like(noise), noise[:, :2], np.repeat(tone()[:, None], 2, axis=1)):
+            for kind in ("WAV", "FLAC"):
+                read_audio(stored(tmp_path, wav(sound, kind=kind)))
+        assert not caplog.messages
+
+    def test_a_decoder_that_damage_sends_astray_prints_nothing(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        damaged = bytearray(wav(tone(duration_s=0.5), 8000, kind="AIFF"))
+        damaged[damaged.index(b"SSND") + 1] = 127
+        read_audio(stored(tmp_path, bytes(damaged)))
+        (message,) = caplog.messages
+        assert "is damaged" in message
+        assert capfd.readouterr() == ("", "")
 
     @settings(max_examples=40, deadline=None)
     @given(st.data())
