@@ -61,6 +61,9 @@ a half or a quarter is left, but the same sound turned over in one of them."""
 _GAP_S: Final = 0.02
 """Packets whose time is this much behind what came before tell of others between that are lost; less is rounding."""
 
+_MP3_PACKET_BYTES: Final = 1441
+"""The most that a frame of an mp3 can take (320 kbit/s at 32 kHz, padded); a longer packet holds damage too."""
+
 _UNANNOUNCED_GAP_S: Final = 60.0
 """Where no length is announced, a longer gap is a clock that was set, and no sound that was lost."""
 
@@ -408,12 +411,13 @@ class _Block(NamedTuple):
 class _Heard:
     """What a decoder made of a recording, for the notices at its end; times in seconds.
 
-    filled_s is the silence that was put in for what was lost, energy the sum of squares of the channels' mean, and
-    energy_of_channels the mean of the channels' sums.
+    filled_s is the silence that was put in for what was lost, uncounted_s what packets' times leave out, energy the sum
+    of squares of the channels' mean, and energy_of_channels the mean of the channels' sums.
     """
 
     decoded_s: float = 0.0
     filled_s: float = 0.0
+    uncounted_s: float = 0.0
     expected_s: float = 0.0
     faults: int = 0
     energy: float = 0.0
@@ -517,8 +521,9 @@ def _decode_packets(reader: _Reader) -> Iterator[_Block]:
         for frame in _frames(container, stream, heard):
             if frame.time is not None:
                 origin_s = frame.time if origin_s is None else origin_s
-                heard.expected_s = max(heard.expected_s, frame.time - origin_s + frame.samples / frame.sample_rate)
-                lost_s = heard.lost_before(frame.time - origin_s, announced_s)
+                time_s = frame.time - origin_s + heard.uncounted_s
+                heard.expected_s = max(heard.expected_s, time_s + frame.samples / frame.sample_rate)
+                lost_s = heard.lost_before(time_s, announced_s)
                 yield from _silence(round(lost_s * frame.sample_rate), frame.sample_rate)
                 heard.filled_s += lost_s
             heard.decoded_s += frame.samples / frame.sample_rate
@@ -578,6 +583,7 @@ def _frames(container: av.container.InputContainer, stream: av.AudioStream, hear
     import av
 
     packets = container.demux(stream)
+    uncounted = _Uncounted() if container.format.name == "mp3" else None
     while True:
         try:
             packet = next(packets, None)
@@ -588,10 +594,39 @@ def _frames(container: av.container.InputContainer, stream: av.AudioStream, hear
             return
         try:
             frames = packet.decode()
+            damaged = False
         except av.FFmpegError:
+            frames, damaged = [], True
             heard.faults += 1
-            continue
         yield from (frame for frame in frames if isinstance(frame, av.AudioFrame) and frame.sample_rate > 0)
+        if uncounted is not None:
+            heard.uncounted_s += uncounted.seconds_of(packet, damaged)
+
+
+class _Uncounted:
+    """How much sound was in the packets of an mp3 beyond one frame each.
+
+    The frames of an mp3 carry no time, so that FFmpeg counts packets; but it makes one packet of all damaged bytes up
+    to the next good frame. How many frames those were can only be told by the size of the packets before.
+    """
+
+    _MEMORY = 100
+    """Packets (2.6 s at 44.1 kHz) whose mean size counts."""
+
+    def __init__(self) -> None:
+        self._n_packets = 0
+        self._size = 0.0
+
+    def seconds_of(self, packet: av.Packet[Any], damaged: bool) -> float:
+        """Return the seconds of sound that were in a packet beyond its first frame."""
+        if not (damaged or packet.size > _MP3_PACKET_BYTES):
+            if packet.size:
+                self._n_packets = min(self._n_packets + 1, self._MEMORY)
+                self._size += (packet.size - self._size) / self._n_packets
+            return 0.0
+        if not self._size or packet.duration is None or packet.time_base is None:
+            return 0.0
+        return max(0, round(packet.size / self._size) - 1) * float(packet.duration * packet.time_base)
 
 
 def _planes(frame: av.AudioFrame) -> Samples:

@@ -628,7 +628,7 @@ class TestFaults:
         damaged[middle : middle + 800] = np.random.default_rng(1).bytes(800)
         assert len(read_audio(stored(tmp_path, bytes(damaged)))) >= least_s * SAMPLE_RATE
 
-    @pytest.mark.parametrize(("kind", "subtype"), [("FLAC", "PCM_16"), ("OGG", "VORBIS")])
+    @pytest.mark.parametrize(("kind", "subtype"), [("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("MP3", "MPEG_LAYER_III")])
     @pytest.mark.parametrize("read", [read_fifo, lambda folder, data: read_audio(stored(folder, data))])
     def test_what_follows_damage_keeps_its_time(
         self,
