@@ -33,7 +33,7 @@ from cascade.answering import LETTERS
 from cascade.errors import OutputError
 from cascade.pipeline import Decision, Distribution, Performance
 from cascade.provenance import Provenance
-from cascade.rendering import rttm, srt, vtt
+from cascade.rendering import is_invisible, rttm, srt, vtt
 from cascade.types import SAMPLE_RATE, Answer, Mode, Question, Transcript
 
 NAME_CHARACTERS: Final = 100
@@ -42,6 +42,11 @@ NAME_BYTES: Final = 200
 
 _RESERVED: Final = frozenset('/\\<>:"|?*')
 """Characters that separate folders, or that Windows does not allow in names."""
+
+_DEVICES: Final = frozenset(
+    ["con", "prn", "aux", "nul", "conin$", "conout$", *(port + n for port in ("com", "lpt") for n in "0123456789¹²³")]
+)
+"""What Windows takes for a device, whatever extension follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,9 +304,16 @@ def _numbered(name: str, taken: set[str]) -> str:
 def _fit(name: str) -> str:
     """Return a name as one that a folder can have everywhere; letters of any script stay."""
     fit = "".join("_" if _unfit(character) else character for character in unicodedata.normalize("NFC", name))
-    fit = fit[:NAME_CHARACTERS].encode("utf-8")[:NAME_BYTES].decode("utf-8", errors="ignore")
-    return fit.strip(". ") or "recording"
+    fit = _shortened(fit).strip(". ") or "recording"
+    base, dot, extension = fit.partition(".")
+    if base.rstrip().casefold() in _DEVICES:
+        return _shortened(f"{base.rstrip()}_{dot}{extension}").rstrip(". ")
+    return fit
+
+
+def _shortened(name: str) -> str:
+    return name[:NAME_CHARACTERS].encode("utf-8")[:NAME_BYTES].decode("utf-8", errors="ignore")
 
 
 def _unfit(character: str) -> bool:
-    return character in _RESERVED or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+    return character in _RESERVED or is_invisible(character) or unicodedata.category(character) in ("Zl", "Zp")

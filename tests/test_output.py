@@ -400,6 +400,14 @@ def test_an_out_that_cannot_be_written_is_refused() -> None:
         ("n" * 120 + ".wav", "n" * NAME_CHARACTERS),
         ("-", "stdin"),
         ("-.wav", "-"),
+        ("call \u202egpj.exe\u200b.wav", "call _gpj.exe_"),
+        ("👩\u200d💻.wav", "👩\u200d💻"),
+        ("CON.wav", "CON_"),
+        ("nul", "nul_"),
+        ("com1.talk.wav", "com1_.talk"),
+        ("Lpt9 .wav", "Lpt9_"),
+        ("Aux ." + "x" * 120 + ".wav", "Aux_." + "x" * (NAME_CHARACTERS - 5)),
+        ("console.wav", "console"),
     ],
 )
 def test_names_keep_their_letters_and_lose_what_no_folder_can_have(recording: str, name: str) -> None:
