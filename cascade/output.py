@@ -70,7 +70,10 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """All that came of one recording; lookahead is in samples, None if the whole recording was needed."""
+    """All that came of one recording.
+
+    name is what recording_name calls it; lookahead is in samples, None if the whole recording was needed.
+    """
 
     name: str
     mode: Mode
@@ -93,6 +96,11 @@ class Heard:
             admitted_s=sum(len(turn.span) for turn in self.decisions if turn.admitted) / SAMPLE_RATE,
             withheld_by_reason_s={reason: samples / SAMPLE_RATE for reason, samples in withheld.most_common()},
         )
+
+
+def recording_name(recording: str) -> str:
+    """Return the name of a recording's file as it was given, without folders; "-" is "stdin"."""
+    return "stdin" if recording == "-" else Path(recording).name
 
 
 def session_name(recording: str) -> str:
@@ -143,7 +151,7 @@ def _contents(session_id: str, heard: Heard) -> dict[str, str]:
         "turns.rttm": rttm(session_id, turns),
         "turns.jsonl": _json_lines(map(_turn, turns)),
         "answers.jsonl": _json_lines(_answer(question, answer) for question, answer in heard.answers),
-        "summary.json": _json(_summary(heard)),
+        "summary.json": _json(_summary(session_id, heard)),
     }
 
 
@@ -185,10 +193,11 @@ def _answer(question: Question, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _summary(heard: Heard) -> dict[str, Any]:
+def _summary(session_id: str, heard: Heard) -> dict[str, Any]:
     made, totals, speed = heard.provenance, heard.totals, heard.performance
     return {
         "recording": heard.name,
+        "session_id": session_id,
         "mode": str(heard.mode),
         "seconds": {
             "heard": round(totals.heard_s, 3),
@@ -280,7 +289,7 @@ def _check_writable(out: Path) -> None:
 def _names(recordings: Sequence[str]) -> list[str]:
     """Return a different name for each recording, also where the file system does not tell cases apart."""
     stems = [session_name(recording) for recording in recordings]
-    files = [_fit("stdin" if recording == "-" else Path(recording).name) for recording in recordings]
+    files = [_fit(recording_name(recording)) for recording in recordings]
     sharing: dict[str, set[str]] = {}
     for stem, file in zip(stems, files, strict=True):
         sharing.setdefault(stem.casefold(), set()).add(file.casefold())

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from cascade.config import load_config
 from cascade.errors import OutputError
-from cascade.output import NAME_BYTES, NAME_CHARACTERS, Heard, plan_folders, session_name, write
+from cascade.output import NAME_BYTES, NAME_CHARACTERS, Heard, plan_folders, recording_name, session_name, write
 from cascade.pipeline import Decision, Distribution, Performance
 from cascade.provenance import Provenance, Revision
 from cascade.types import (
@@ -69,7 +69,7 @@ MAIN = Utterance(
     span(0.3, 2.5), "main", "Hey, it’s me.", (Word(span(0.3, 2.5), "Hey, it’s me.", 0.9),), ADMITTED, looped=True
 )
 HEARD = Heard(
-    name="talk",
+    name="talk.wav",
     mode=Mode.SELECTIVE,
     transcript=Transcript.of(
         [MAIN, Withheld(span(3, 6.25), "speaker_2", WithholdReason.BYSTANDER, 0.3),
@@ -175,7 +175,8 @@ def test_the_summary_says_what_was_heard_how_fast_and_with_what(tmp_path: Path) 
     config = summary.pop("config")
     assert [stage["use"] for stage in config["stages"]] == [stage.use for stage in PROVENANCE.config.stages]
     assert summary == {
-        "recording": "talk",
+        "recording": "talk.wav",
+        "session_id": "my_talk",
         "mode": "selective",
         "seconds": {
             "heard": 10.0,
@@ -412,6 +413,28 @@ def test_an_out_that_cannot_be_written_is_refused() -> None:
 )
 def test_names_keep_their_letters_and_lose_what_no_folder_can_have(recording: str, name: str) -> None:
     assert session_name(recording) == name
+
+
+@pytest.mark.parametrize(
+    ("recording", "name"),
+    [("a/talk one.wav", "talk one.wav"), ("../talk.tar.gz", "talk.tar.gz"), ("talk", "talk"), ("-", "stdin")],
+)
+def test_a_recording_is_called_by_its_files_name(recording: str, name: str) -> None:
+    assert recording_name(recording) == name
+
+
+def test_recordings_of_the_same_name_differ_by_their_session(tmp_path: Path) -> None:
+    recordings = ["a/talk.wav", "b/talk.wav"]
+    summaries = []
+    for recording, folder in zip(recordings, plan_folders(tmp_path, recordings), strict=True):
+        write(folder, replace(HEARD, name=recording_name(recording)))
+        summaries.append(strict((folder / "summary.json").read_text()))
+        (row,) = strict((folder / "transcript.json").read_text())
+        assert row["session_id"] == summaries[-1]["session_id"]
+    assert [(row["recording"], row["session_id"]) for row in summaries] == [
+        ("talk.wav", "talk"),
+        ("talk.wav", "talk-2"),
+    ]
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=()), max_size=300), max_size=6))
