@@ -67,6 +67,9 @@ _MP3_PACKET_BYTES: Final = 1441
 _UNANNOUNCED_GAP_S: Final = 60.0
 """Where no length is announced, a longer gap is a clock that was set, and no sound that was lost."""
 
+_OGG_PAGE_BYTES: Final = 27 + 255 + 255 * 255
+"""The most that a page of ogg can take."""
+
 _NO_PROTOCOL: Final = {"protocol_whitelist": "none"}
 """Keeps FFmpeg from opening anything but the bytes it is handed: a playlist or SDP file would make it open others."""
 
@@ -303,6 +306,20 @@ class _Reader:
         there = self.size() if self._seekable else self._count_up_to(announced)
         return 1 - there / announced if announced - there > _SLACK_BYTES else 0.0
 
+    def breaks_off(self) -> bool:
+        """Tell whether a file ends within a page of ogg; its pages tell their length, the file does not."""
+        if not self._seekable or self.head[:4] != b"OggS":
+            return False
+        size, here = self.size(), self.tell()
+        self.seek(max(0, size - _OGG_PAGE_BYTES))
+        page = b""
+        while block := self.read(_OGG_PAGE_BYTES):
+            page += block
+        self.seek(here)
+        page = page[max(0, page.rfind(b"OggS")) :]
+        n_segments = page[26] if len(page) > 26 else 0
+        return len(page) < 27 + n_segments + sum(page[27 : 27 + n_segments])
+
     def size(self) -> int:
         """Return the length in bytes of a file that can be rewound; the position stays."""
         here = self.tell()
@@ -461,6 +478,8 @@ class _Heard:
                 *(reader.label, self.decoded_s, max(self.expected_s, self.decoded_s), faults),
                 f"; {self.filled_s:.2f} s of silence keep the time" if self.filled_s else "",
             )
+        elif reader.breaks_off():
+            _log.warning("%s is cut off; the %.2f s that are there are used", reader.label, self.decoded_s)
 
 
 def _decoded(reader: _Reader) -> Iterator[_Block]:

@@ -595,6 +595,19 @@ class TestFaults:
         assert "cut off" in message
         assert "\n" not in message
 
+    @pytest.mark.parametrize("share", [0.4, 0.6, 0.99])
+    @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+    def test_an_ogg_that_ends_within_a_page_is_said_to_be_cut_off(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, subtype: str, share: float
+    ) -> None:
+        noise = np.random.default_rng(0).normal(0, 0.1, 240_000).astype(np.float32)
+        whole = wav(noise, 48_000, subtype, "OGG")
+        read_audio(stored(tmp_path, whole))
+        assert not caplog.messages
+        heard = read_audio(stored(tmp_path, whole[: round(share * len(whole))]))
+        (message,) = caplog.messages
+        assert message.endswith(f"talk' is cut off; the {len(heard) / SAMPLE_RATE:.2f} s that are there are used")
+
     def test_whole_recordings_are_not_said_to_be_cut_off(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
