@@ -64,7 +64,7 @@ def test_an_enrolment_needs_no_hold_and_must_be_there(tmp_path: Path) -> None:
     report = examine(changed("main_speaker", enrolment=(there, missing)))
     assert report.rows[2].lookahead_s == 0
     (problem,) = report.problems
-    assert str(problem) == f"the enrolment '{missing}' does not exist; change 'enrolment:' or leave it out"
+    assert str(problem) == f"the enrolment '{missing}' does not exist; name a recording of the main speaker alone"
 
 
 def test_a_whisper_of_the_users_own_must_be_there(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_missing_package_is_named_once_with_its_fix(packages: Path) -> None:
     problems, states, modules = examined_with(packages)
     (problem,) = problems
     assert problem.startswith(
-        "faster-whisper is not installed, needed by the extra 'ondevice'; run: pip install 'faster-"
+        "not installed, needed by the extra 'ondevice': faster-whisper; run: pip install 'faster-"
     )
     assert states == {
         "silero-vad-v6": "missing",
