@@ -626,7 +626,8 @@ class _Uncounted:
     """How much sound was in the packets of an mp3 beyond one frame each.
 
     The frames of an mp3 carry no time, so that FFmpeg counts packets; but it makes one packet of all damaged bytes up
-    to the next good frame. How many frames those were can only be told by the size of the packets before.
+    to the next good frame. How many frames those were can only be told by the size of the packets before. The tags
+    (ID3) that stand between joined recordings look like damage too, but were never sound.
     """
 
     _MEMORY = 100
@@ -635,9 +636,10 @@ class _Uncounted:
     def __init__(self) -> None:
         self._n_packets = 0
         self._size = 0.0
+        self._tag = range(0)
 
     def seconds_of(self, packet: av.Packet[Any], damaged: bool) -> float:
-        """Return the seconds of sound that were in a packet beyond its first frame."""
+        """Return the seconds of sound that were in a packet beyond its first frame; negative if not even that was."""
         if not (damaged or packet.size > _MP3_PACKET_BYTES):
             if packet.size:
                 self._n_packets = min(self._n_packets + 1, self._MEMORY)
@@ -645,7 +647,23 @@ class _Uncounted:
             return 0.0
         if not self._size or packet.duration is None or packet.time_base is None:
             return 0.0
-        return max(0, round(packet.size / self._size) - 1) * float(packet.duration * packet.time_base)
+        n_tag = self._n_of_tag(packet)
+        n_frames = max(0 if n_tag else 1, round((packet.size - n_tag) / self._size))
+        return (n_frames - 1) * float(packet.duration * packet.time_base)
+
+    def _n_of_tag(self, packet: av.Packet[Any]) -> int:
+        """Return how many bytes of a packet belong to a tag that begins in it, or began in one before."""
+        if packet.pos is None:
+            return 0
+        data = bytes(packet)
+        at = data.find(b"ID3")
+        if at >= 0 and len(data) >= at + 10:
+            size = sum(
+                (byte & 127) << shift for byte, shift in zip(data[at + 6 : at + 10], (21, 14, 7, 0), strict=True)
+            )
+            self._tag = range(packet.pos + at, packet.pos + at + 10 + size)
+        start, stop = max(packet.pos, self._tag.start), min(packet.pos + packet.size, self._tag.stop)
+        return max(0, stop - start)
 
 
 def _planes(frame: av.AudioFrame) -> Samples:

@@ -664,6 +664,13 @@ class TestFaults:
         assert "is damaged or cut off" in message
         assert "s of silence keep the time" in message
 
+    def test_a_picture_between_joined_mp3s_is_not_taken_for_lost_sound(self, tmp_path: Path) -> None:
+        part, size = coded("mp3", "libmp3lame"), 100_000
+        head = b"ID3\x03\0\0" + bytes(size >> shift & 127 for shift in (21, 14, 7, 0))
+        tag = head + np.random.default_rng(0).bytes(size)
+        joined = len(read_audio(stored(tmp_path, part + part)))
+        assert len(read_audio(stored(tmp_path, part + tag + part))) == pytest.approx(joined, abs=SAMPLE_RATE // 10)
+
     def test_a_long_gap_is_filled_piece_by_piece(self, tmp_path: Path) -> None:
         path = tmp_path / "gap.mka"
         with av.open(str(path), "w", format="matroska") as out:
