@@ -110,3 +110,11 @@ def test_an_embedding_without_a_direction_tells_nothing() -> None:
 
 def test_the_network_lies_in_an_installed_package() -> None:
     assert dvector.model_file().is_file()
+
+
+def test_samples_that_are_no_numbers_tell_nothing() -> None:
+    encode = dvector.load()
+    samples = np.sin(np.arange(encode.window, dtype=np.float32) / 20)
+    assert np.isfinite(encode(samples)).all()
+    samples[1000] = np.nan
+    assert np.isnan(encode(samples)).all()

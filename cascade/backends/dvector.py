@@ -47,10 +47,11 @@ class DVectorEncoder:
         self._mel = mel_filters(int(recipe["n_mels"]), fft).astype(np.float32)
 
     def __call__(self, samples: Samples, /) -> Vector:
-        """Return the embedding of samples (window,); NaN for digital silence."""
+        """Return the embedding of samples (window,); NaN for digital silence and for samples that are no numbers."""
         embedding: Vector = self._network.run(None, {"mel_window": self._log_mel(samples)[None]})[0][0]
         norm = float(np.linalg.norm(embedding))
-        if not samples.any() or not norm > 0:
+        # Eight bits hold no NaN: the network gives numbers for anything.
+        if not samples.any() or not np.isfinite(samples).all() or not norm > 0:
             return np.full_like(embedding, np.nan)
         unit: Vector = embedding / np.float32(norm)
         return unit
