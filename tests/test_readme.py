@@ -37,6 +37,11 @@ def shell(command: str, folder: Path) -> str:
     return execute(["bash", "-euc", command.replace("python -m", f"{sys.executable} -m")], folder)
 
 
+def without_times(text: str) -> list[str]:
+    """The lines with tenths of seconds left out: 8-bit networks place a border differently on another processor."""
+    return [re.sub(r"\d+\.\d\b", "#", line) for line in text.rstrip().splitlines()]
+
+
 def test_there_are_blocks_to_run() -> None:
     assert len(blocks("run", "sh")) == 3
     assert len(blocks("run", "python")) == 1
@@ -44,7 +49,7 @@ def test_there_are_blocks_to_run() -> None:
 
 def test_the_first_screen_is_what_is_printed(desk: Path) -> None:
     printed = shell(blocks("run", "sh")[0], desk)
-    assert printed.rstrip() == blocks("output", "text")[0].rstrip()
+    assert without_times(printed) == without_times(blocks("output", "text")[0])
     written = {path.name for path in (desk / "out" / "talk").iterdir()}
     documented = set(re.findall(r"`(\w+\.\w+)`(?:, `\.vtt`)? \|", README.split("## What is written")[1]))
     assert written == documented | {"transcript.vtt"}
