@@ -199,6 +199,7 @@ def _summary(session_id: str, heard: Heard) -> dict[str, Any]:
         "recording": heard.name,
         "session_id": session_id,
         "mode": str(heard.mode),
+        "gated": made.config.gated,
         "seconds": {
             "heard": round(totals.heard_s, 3),
             "admitted": round(totals.admitted_s, 3),

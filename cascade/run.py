@@ -90,7 +90,7 @@ def _hear(
         pass  # the driver keeps what comes out
     answers: list[tuple[Question, Answer]] = [(question, cascade.ask(question)) for question in questions]
     return output.Heard(
-        name=output.session_name(recording),
+        name=output.recording_name(recording),
         mode=cascade.mode,
         transcript=cascade.transcript,
         decisions=tuple(cascade.listening.decisions),

@@ -165,9 +165,10 @@ class SeparatedChunk(_Ungated):
 class SpeakerTurn(_Ungated):
     """One speaker, uninterrupted, as the diarization sees it.
 
-    embedding is (dim,), the mean of the unit-norm embeddings of the windows in the turn, so its norm, at most 1, tells how
-    much they agree, and a threshold means the same for short and long turns; NaN where the turn gave none. level_db is the level of its speech in dB
-    relative to full scale. overlapped tells that somebody else speaks in it too.
+    embedding is (dim,), the mean of the unit-norm embeddings of the turn's windows; NaN where the turn gave none. Its
+    norm, at most 1, tells how much the windows agree, so a threshold means the same for short and for long turns.
+    level_db is the level of its speech in dB relative to full scale. overlapped tells that somebody else speaks in it
+    too.
     """
 
     span: Span
