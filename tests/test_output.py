@@ -178,6 +178,7 @@ def test_the_summary_says_what_was_heard_how_fast_and_with_what(tmp_path: Path) 
         "recording": "talk.wav",
         "session_id": "my_talk",
         "mode": "selective",
+        "gated": True,
         "seconds": {
             "heard": 10.0,
             "admitted": 2.2,
