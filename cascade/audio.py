@@ -474,9 +474,9 @@ class _Heard:
             )
         elif (faults := self.faults + reader.strayed) or self.expected_s - self.decoded_s > 0.25 or self.filled_s:
             _log.warning(
-                "%s is damaged or cut off: %.2f s of %.2f s could be decoded (%d faults) and are used%s",
-                *(reader.label, self.decoded_s, max(self.expected_s, self.decoded_s), faults),
-                f"; {self.filled_s:.2f} s of silence keep the time" if self.filled_s else "",
+                "%s is damaged or cut off: %.2f s of %.2f s could be decoded (%d faults) and are used; "
+                "%.2f s of silence keep the time",
+                *(reader.label, self.decoded_s, max(self.expected_s, self.decoded_s), faults, self.filled_s),
             )
         elif reader.breaks_off():
             _log.warning("%s is cut off; the %.2f s that are there are used", reader.label, self.decoded_s)

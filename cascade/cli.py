@@ -258,6 +258,8 @@ def _show_heard(recording: str, heard: Heard) -> None:
         if answer.why and answer.why != answer.text:
             screen.print(f"     since: {answer.why}")
     screen.print(f"  {heard.totals}")
+    if heard.undecided and not heard.totals.admitted_s:
+        screen.print("  nobody dominated, so nobody was let through; tell whom to hear with --enrolment")
 
 
 def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -279,7 +279,7 @@ class MainSpeaker:
         if self._mode is Mode.GENERAL and not self._settings.always:
             admission = Admission(self._mode, AdmitReason.GENERAL_MODE, evidence, self._settings.threshold)
             return AdmittedTurn(turn.span, turn.speaker, turn.samples, admission)
-        return Withheld(turn.span, turn.speaker, reason, evidence)
+        return Withheld(turn.span, turn.speaker, reason, evidence, self._settings.threshold)
 
     def _why_not(self, turn: SpeakerTurn, evidence: float) -> WithholdReason | None:
         """Return the reason for withholding the turn, None to admit it. NaN compares false, so it withholds."""

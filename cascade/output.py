@@ -34,7 +34,7 @@ from cascade.errors import OutputError
 from cascade.pipeline import Decision, Distribution, Performance
 from cascade.provenance import Provenance
 from cascade.rendering import is_invisible, rttm, srt, vtt
-from cascade.types import SAMPLE_RATE, Answer, Mode, Question, Transcript
+from cascade.types import SAMPLE_RATE, Answer, Mode, Question, Transcript, WithholdReason
 
 NAME_CHARACTERS: Final = 100
 NAME_BYTES: Final = 200
@@ -83,6 +83,11 @@ class Heard:
     performance: Performance
     lookahead: int | None
     provenance: Provenance
+
+    @property
+    def undecided(self) -> bool:
+        """Whether turns were withheld because nobody was the main speaker."""
+        return any(turn.reason == WithholdReason.UNDECIDED for turn in self.decisions)
 
     @property
     def totals(self) -> Totals:

@@ -224,7 +224,7 @@ class Listening:
 
 def _decision(item: AdmittedTurn | Withheld) -> Decision:
     if isinstance(item, Withheld):
-        return Decision(item.span, item.speaker, False, item.reason, item.evidence, float("nan"))
+        return Decision(item.span, item.speaker, False, item.reason, item.evidence, item.threshold)
     leave = item.admission
     return Decision(item.span, item.speaker, True, leave.reason, leave.evidence, leave.threshold)
 

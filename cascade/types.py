@@ -221,13 +221,14 @@ class AdmittedTurn:
 class Withheld:
     """What is left of a turn that did not pass: when, which label, why. No audio, no text, no embedding.
 
-    evidence is NaN where none could be had.
+    threshold is what the evidence had to reach; both are NaN where there was none.
     """
 
     span: Span
     speaker: str
     reason: WithholdReason
     evidence: float = math.nan
+    threshold: float = math.nan
 
 
 @final
