@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -29,7 +29,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, Vali
 
 from cascade.answering import Answerer
 from cascade.asr import Recogniser, Transcriber
-from cascade.audio import open_audio
+from cascade.audio import read_audio
 from cascade.backends import dvector, extractive, faster_whisper, silero
 from cascade.diarization import ClusteringSettings, Diarizer, Encoder, SpeechDetector
 from cascade.errors import ConfigError
@@ -44,15 +44,20 @@ from cascade.types import (
     Mode,
     Samples,
     SeparatedChunk,
+    Span,
     SpeakerTurn,
     Utterance,
     Vector,
+    seconds,
 )
 
 log = logging.getLogger(__name__)
 
 LONGEST_ENROLMENT_S: Final = 60.0
 """A minute says all about a voice; an hour by mistake would be listened to before anything else is."""
+
+ENROLMENT_PIECE_S: Final = 4.0
+"""An enrolment is heard in pieces of this length: in one long turn two similar voices would be one, unnoticed."""
 
 StageMaker: TypeAlias = Callable[[Mode], Stage[Any, Any]]
 """Makes the stage anew for each stream, around a model that was loaded once."""
@@ -193,7 +198,7 @@ class MainSpeakerSettings(StreamSettings):
         return lambda mode: MainSpeaker(settings, mode, profile)
 
     def _profile(self, before: Callable[[], Chain]) -> Profile:
-        return enrol([(path.name, _turns(path, before())) for path in self.enrolment])
+        return enrol([(path.name, _turns(path, before)) for path in self.enrolment])
 
 
 class EveryoneSettings(StreamSettings):
@@ -506,15 +511,14 @@ def _resolve(config: CascadeConfig, folder: Path) -> CascadeConfig:
     return config
 
 
-def _turns(path: Path, chain: Chain) -> list[SpeakerTurn]:
-    """Return the turns of a recording, or of its first LONGEST_ENROLMENT_S."""
-
-    def turns() -> Iterator[SpeakerTurn]:
-        for chunk in open_audio(path):
-            if chunk.span.start_s >= LONGEST_ENROLMENT_S:
-                log.warning("enrolment %s: only its first %.0f s are used", path.name, LONGEST_ENROLMENT_S)
-                break
-            yield from chain.push(chunk)
-        yield from chain.flush()
-
-    return list(turns())
+def _turns(path: Path, before: Callable[[], Chain]) -> list[SpeakerTurn]:
+    """Return the turns of a recording, or of its first LONGEST_ENROLMENT_S, each piece heard by itself."""
+    samples = read_audio(path, limit_s=LONGEST_ENROLMENT_S)
+    if len(samples) >= seconds(LONGEST_ENROLMENT_S):
+        log.warning("enrolment %s: only its first %.0f s are used", path.name, LONGEST_ENROLMENT_S)
+    size = seconds(ENROLMENT_PIECE_S)
+    turns: list[SpeakerTurn] = []
+    for start in range(0, len(samples), size):
+        piece, chain = samples[start : start + size], before()
+        turns += [*chain.push(AudioChunk(Span(0, len(piece)), piece)), *chain.flush()]
+    return turns

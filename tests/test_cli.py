@@ -203,3 +203,13 @@ def test_general_mode_labels_everyone(tmp_path: Path) -> None:
     assert "Hey, it's me" in out
     assert "speaker_2" in out
     assert "withheld]" not in out
+
+
+def test_an_enrolment_with_two_voices_in_turn_is_refused(tmp_path: Path) -> None:
+    mine = soundfile.read(ENROLMENT, dtype="float32")[0]
+    other = soundfile.read(TALK, dtype="float32")[0][int(12.8 * 16_000) : int(15.4 * 16_000)]
+    soundfile.write(tmp_path / "two.wav", np.concatenate([mine[: 6 * 16_000], other, other]), 16_000)
+    short(tmp_path / "s.wav")
+    code, out, err = cascade(*RUN, "s.wav", "--enrolment", "two.wav", cwd=tmp_path)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: enrolment two.wav: more than one voice in it")
