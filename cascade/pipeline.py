@@ -23,6 +23,7 @@ import numpy as np
 from cascade.answering import Answerer, question_of
 from cascade.config import CascadeConfig, StageMaker, StreamSettings
 from cascade.errors import AudioError, BackendError, CascadeError, ConfigError
+from cascade.manifests import check_models
 from cascade.stage import Chain, Stage
 from cascade.types import AdmittedTurn, Answer, AudioChunk, Mode, Question, Span, Transcript, Utterance, Withheld
 
@@ -267,7 +268,11 @@ class Cascade:
 
     @classmethod
     def load(cls, config: CascadeConfig, *, mode: Mode = Mode.SELECTIVE) -> Cascade:
-        """Load the models that a configuration names. Errors: MissingExtraError, ModelError, EnrolmentError."""
+        """Verify and load the models that a configuration names.
+
+        Errors: MissingExtraError, ModelError, EnrolmentError.
+        """
+        check_models(config)
         answerer = None if config.answerer is None else config.answerer.load()
         return cls(load_stages(config, mode), answerer, mode=mode)
 
