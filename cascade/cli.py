@@ -271,6 +271,8 @@ def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _show_report(report: Report) -> None:
     _print_table(("stage", "takes -> gives", "lookahead", "extra", "models"), [row.cells for row in report.rows])
+    whole = "the whole recording" if report.lookahead_s is None else f"{report.lookahead_s:.2f} s"
+    screen.print(f"lookahead of the chain: {whole}")
     screen.print(", ".join(f"{package} {version}" for package, version in report.versions.items()))
     for problem in report.problems:
         screen.print(f"missing: {problem}")

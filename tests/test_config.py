@@ -6,14 +6,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cascade.config import CascadeConfig, MainSpeakerSettings, data_folder, find_config, load_config, stages_by_name
-from cascade.errors import ConfigError
+from cascade.errors import ConfigError, EnrolmentError
 from cascade.gate import OverlapPolicy
+from cascade.stage import Chain
+from cascade.types import AudioChunk, Span, SpeakerTurn
 
 Write = Callable[..., Path]
 
@@ -352,3 +356,28 @@ def test_durations_end_in_s() -> None:
             if name.endswith("_s"):
                 assert field.annotation is float
             assert not re.search("second|millis|_ms$|duration|time", name)
+
+
+class Listener:
+    """Notes what it hears, and gives no turns."""
+
+    lookahead = 0
+
+    def __init__(self, heard: list[Span]) -> None:
+        self.heard = heard
+
+    def push(self, chunk: AudioChunk, /) -> list[SpeakerTurn]:
+        self.heard.append(chunk.span)
+        return []
+
+    def flush(self) -> list[SpeakerTurn]:
+        return []
+
+
+def test_an_enrolment_is_heard_in_pieces_so_that_no_turn_hides_two_voices(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "me.wav", np.zeros(10 * 16_000, np.float32), 16_000)
+    heard: list[Span] = []
+    gate = MainSpeakerSettings(use="main_speaker", enrolment=(tmp_path / "me.wav",))
+    with pytest.raises(EnrolmentError, match="no speech found"):
+        gate.load(lambda: Chain([Listener(heard)]))
+    assert heard == [Span(0, 64_000), Span(0, 64_000), Span(0, 32_000)]
