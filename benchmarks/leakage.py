@@ -35,7 +35,8 @@ from cascade.config import CascadeConfig, FasterWhisperSettings, MainSpeakerSett
 from cascade.errors import CascadeError
 from cascade.gate import Everyone
 from cascade.pipeline import Cascade
-from cascade.scoring import Tally, false_accept, false_withhold, leakage, leaked_words, retention
+from cascade.scoring.leakage import false_accept, false_withhold, leakage, leaked_words, retention
+from cascade.scoring.tally import Tally
 from cascade.stage import Chain
 from cascade.types import SAMPLE_RATE, Mode, Span, SpeakerTurn, Transcript, concatenate, seconds
 

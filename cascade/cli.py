@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from cascade.check import Report
-    from cascade.output import Heard
+    from cascade.output.recordings import Heard
     from cascade.run import Done, Failed
     from cascade.types import AudioChunk
 

@@ -5,6 +5,7 @@
     ├── AudioError            a recording that cannot be read
     ├── EnrolmentError        an enrolment that says too little, or too much, about one voice
     ├── QuestionError         a question that cannot be asked
+    ├── ItemsError            a benchmark's file, or predictions, that cannot be used
     ├── MissingExtraError     a Python package that a stage needs is not installed
     ├── NotReadyError         what `cascade check` finds missing before anything is heard
     ├── ModelError            a model's files are missing, or are not the ones that the manifest names
@@ -37,6 +38,10 @@ class EnrolmentError(CascadeError):
 
 class QuestionError(CascadeError):
     """A question that cannot be asked."""
+
+
+class ItemsError(CascadeError):
+    """A benchmark's file, or a file of predictions, that cannot be used; names file, item and field."""
 
 
 class MissingExtraError(CascadeError):

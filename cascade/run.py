@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cascade import output
 from cascade.audio import open_audio
 from cascade.check import examine
 from cascade.config import CascadeConfig
 from cascade.errors import CascadeError, ConfigError, NotReadyError
+from cascade.output.recordings import Heard, plan_folders, recording_name, write
 from cascade.pipeline import Cascade, guarded
 from cascade.provenance import Provenance, gather
 from cascade.types import Answer, AudioChunk, Mode, Question
@@ -25,7 +25,7 @@ class Done:
     """A recording that was heard: what came of it, and the folder that it was written to, if any."""
 
     recording: str
-    heard: output.Heard
+    heard: Heard
     folder: Path | None
 
 
@@ -35,7 +35,7 @@ class Failed:
 
     recording: str
     error: CascadeError
-    heard: output.Heard | None = None
+    heard: Heard | None = None
 
 
 def run(
@@ -56,7 +56,7 @@ def run(
         raise ConfigError(
             "questions were asked, but the configuration has no answerer; add 'use: extractive' at its end"
         )
-    folders = [None] * len(recordings) if out is None else output.plan_folders(out, recordings)
+    folders = [None] * len(recordings) if out is None else plan_folders(out, recordings)
     problems = examine(config).problems
     if problems:
         raise NotReadyError([str(problem) for problem in problems])
@@ -67,7 +67,7 @@ def run(
         try:
             heard = guarded("hearing it", partial(_hear, cascade, recording, questions, watch, provenance))
             if folder is not None:
-                output.write(folder, heard)
+                write(folder, heard)
         except CascadeError as error:
             yield Failed(recording, error, heard)
         else:
@@ -80,7 +80,7 @@ def _hear(
     questions: Sequence[Question],
     watch: Callable[[str, AudioChunk], None],
     provenance: Provenance,
-) -> output.Heard:
+) -> Heard:
     def watched() -> Iterator[AudioChunk]:
         for chunk in open_audio(recording):
             watch(recording, chunk)
@@ -89,8 +89,8 @@ def _hear(
     for _ in cascade.listen(watched()):
         pass  # the driver keeps what comes out
     answers: list[tuple[Question, Answer]] = [(question, cascade.ask(question)) for question in questions]
-    return output.Heard(
-        name=output.recording_name(recording),
+    return Heard(
+        name=recording_name(recording),
         mode=cascade.mode,
         transcript=cascade.transcript,
         decisions=tuple(cascade.listening.decisions),

@@ -317,6 +317,20 @@ class Outcome(StrEnum):
 
 @final
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read in a reply to a multiple-choice question.
+
+    choice is the index of the option that the reply chooses, None where it chooses none; why says what was read, such
+    as "a marked letter: the answer is C".
+    """
+
+    choice: int | None
+    outcome: Outcome
+    why: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Answer:
     """An answer, and why.
 

@@ -30,7 +30,7 @@ from cascade.gate import (
     Profile,
     enrol,
 )
-from cascade.scoring import false_accept, false_withhold
+from cascade.scoring.leakage import false_accept, false_withhold
 from cascade.types import (
     AdmitReason,
     AdmittedTurn,

@@ -41,7 +41,7 @@ from cascade.config import (
 )
 from cascade.errors import CascadeError
 from cascade.gate import GateSettings, MainSpeaker, Profile
-from cascade.output import Heard, write
+from cascade.output.recordings import Heard, write
 from cascade.pipeline import Cascade, StageLoader
 from cascade.rendering import transcript_lines
 from cascade.stage import Chain, Stage

@@ -1,4 +1,4 @@
-"""The only module that writes files: what came of a recording, in a folder of its own.
+"""What came of a recording, in a folder of its own.
 
     OUT/<name>/
         transcript.json   SegLST: session_id, speaker, start_time, end_time, words
@@ -16,21 +16,17 @@ Of a withheld turn there is its time, its label and the reason; never text or au
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import shutil
-import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from cascade.answering import LETTERS
 from cascade.errors import OutputError
+from cascade.output.files import all_or_nothing, as_json, as_json_lines, check_free, check_writable, write_private
 from cascade.pipeline import Decision, Distribution, Performance
 from cascade.provenance import Provenance
 from cascade.rendering import is_invisible, rttm, srt, vtt
@@ -124,8 +120,8 @@ def plan_folders(out: Path, recordings: Sequence[str]) -> list[Path]:
     """
     folders = [out / name for name in _names(recordings)]
     for folder in folders:
-        _check_free(folder)
-    _check_writable(out)
+        check_free(folder)
+    check_writable(out)
     return folders
 
 
@@ -137,9 +133,9 @@ def write(folder: Path, heard: Heard) -> None:
     """
     contents = _contents("_".join(folder.name.split()), heard)
     try:
-        with _all_or_nothing(folder) as partial:
+        with all_or_nothing(folder) as partial:
             for name, text in contents.items():
-                _write_private(partial / name, text)
+                write_private(partial / name, text)
     except OSError as error:
         raise OutputError(
             f"'{folder}' cannot be written: {error.strerror or error}; make room or give another --out"
@@ -150,13 +146,13 @@ def _contents(session_id: str, heard: Heard) -> dict[str, str]:
     """Return the text of each file; all of it is made before the first file is."""
     turns = sorted(heard.decisions, key=lambda turn: turn.span)
     return {
-        "transcript.json": _json(_seglst(session_id, heard.transcript)),
+        "transcript.json": as_json(_seglst(session_id, heard.transcript)),
         "transcript.srt": srt(heard.transcript),
         "transcript.vtt": vtt(heard.transcript),
         "turns.rttm": rttm(session_id, turns),
-        "turns.jsonl": _json_lines(map(_turn, turns)),
-        "answers.jsonl": _json_lines(_answer(question, answer) for question, answer in heard.answers),
-        "summary.json": _json(_summary(session_id, heard)),
+        "turns.jsonl": as_json_lines(map(_turn, turns)),
+        "answers.jsonl": as_json_lines(_answer(question, answer) for question, answer in heard.answers),
+        "summary.json": as_json(_summary(session_id, heard)),
     }
 
 
@@ -241,55 +237,6 @@ def _distribution(values: Distribution | None) -> dict[str, Any] | None:
 def _number(value: float | None, digits: int) -> float | None:
     """Round a number; what JSON has no number for (NaN, infinity) is None, which is written as null."""
     return None if value is None or not math.isfinite(value) else round(value, digits)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-
-
-def _json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return one line a row, also for readers that take Unicode's other line ends for one."""
-    lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
-    return "".join(line.translate(_LINE_ENDS) + "\n" for line in lines)
-
-
-_LINE_ENDS: Final = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
-"""Ends of lines that JSON allows within a string, and how they are escaped there."""
-
-
-@contextmanager
-def _all_or_nothing(folder: Path) -> Iterator[Path]:
-    """Lend a private folder that takes this name at the end, or leaves nothing behind if that is not reached."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
-    try:
-        yield partial
-        _check_free(folder)
-        partial.rename(folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write a new file as UTF-8 that its owner alone may read; half a character, as from a bad argument, becomes ?."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(text.encode("utf-8", errors="replace"))
-
-
-def _check_free(folder: Path) -> None:
-    if os.path.lexists(folder):
-        raise OutputError(f"'{folder}' exists already and is not overwritten; give another --out or remove it")
-
-
-def _check_writable(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        Path(tempfile.mkdtemp(prefix=".writable-", dir=out)).rmdir()
-    except (FileExistsError, NotADirectoryError):
-        raise OutputError(f"'{out}' is not a folder, or lies below what is none; give another --out") from None
-    except OSError as error:
-        raise OutputError(f"'{out}' cannot be written: {error.strerror or error}; give another --out") from None
 
 
 def _names(recordings: Sequence[str]) -> list[str]:

@@ -1,8 +1,5 @@
 """Transcript and turns against a reference -> counts: how much of the bystander leaked, how much of the main was kept.
 
-Scoring counts, it does not average: every measure is a Tally, and tallies of several recordings add up. This module
-knows nothing of the cascade but its types, so that it scores other systems' transcripts too.
-
 The words that count are content words. A word is compared by a light stem, so that "tickets" finds "ticket":
 
     leakage     share of the bystander's content words, not also said by the main speaker, that the transcript holds
@@ -18,9 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
+from cascade.scoring.tally import Tally
 from cascade.types import Span
 
 LEAST_LETTERS: Final = 3
@@ -39,31 +36,6 @@ _FUNCTION_WORDS: Final = frozenset(_GRAMMAR.split())
 
 _TOKEN: Final = re.compile(r"[a-z0-9]+(?:'[a-z]+)*")
 _ENDING: Final = re.compile(r"(?:'s|ing|ed|es|s)$")
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """So many of so many. Tallies add; what is counted (words, samples, answers) is the caller's to know."""
-
-    correct: int = 0
-    total: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.correct <= self.total:
-            raise ValueError(f"a tally needs 0 <= correct <= total, got {self.correct} of {self.total}")
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.correct + other.correct, self.total + other.total)
-
-    @property
-    def accuracy(self) -> float | None:
-        """Return correct / total, None where there is nothing to count.
-
-        >>> Tally(3, 4).accuracy, Tally().accuracy
-        (0.75, None)
-        """
-        return self.correct / self.total if self.total else None
 
 
 def content_words(text: str) -> tuple[str, ...]:

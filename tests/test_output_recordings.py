@@ -20,7 +20,15 @@ from hypothesis import strategies as st
 
 from cascade.config import load_config
 from cascade.errors import OutputError
-from cascade.output import NAME_BYTES, NAME_CHARACTERS, Heard, plan_folders, recording_name, session_name, write
+from cascade.output.recordings import (
+    NAME_BYTES,
+    NAME_CHARACTERS,
+    Heard,
+    plan_folders,
+    recording_name,
+    session_name,
+    write,
+)
 from cascade.pipeline import Decision, Distribution, Performance
 from cascade.provenance import Provenance, Revision
 from cascade.types import (
@@ -298,8 +306,8 @@ def test_a_failing_write_leaves_nothing_and_is_one_line(tmp_path: Path) -> None:
 KILLED = """
 import resource, signal, sys
 from pathlib import Path
-from cascade.output import write
-from tests.test_output import HEARD, full_disk
+from cascade.output.recordings import write
+from tests.test_output_recordings import HEARD, full_disk
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 with full_disk(200):

@@ -1,0 +1,66 @@
+"""Private files and folders, whole or not at all, and JSON as it is written here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from cascade.errors import OutputError
+
+
+def as_json(value: Any) -> str:
+    """Return JSON for people: indented, letters of any script as they are."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+
+
+def as_json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return one line a row, also for readers that take Unicode's other line ends for one."""
+    lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+    return "".join(line.translate(_LINE_ENDS) + "\n" for line in lines)
+
+
+_LINE_ENDS: Final = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
+"""Ends of lines that JSON allows within a string, and how they are escaped there."""
+
+
+@contextmanager
+def all_or_nothing(folder: Path) -> Iterator[Path]:
+    """Lend a private folder that takes this name at the end, or leaves nothing behind if that is not reached."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
+    try:
+        yield partial
+        check_free(folder)
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a new file as UTF-8 that its owner alone may read; half a character, as from a bad argument, becomes ?."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(text.encode("utf-8", errors="replace"))
+
+
+def check_free(folder: Path) -> None:
+    """Raise OutputError if something of that name is there."""
+    if os.path.lexists(folder):
+        raise OutputError(f"'{folder}' exists already and is not overwritten; give another --out or remove it")
+
+
+def check_writable(out: Path) -> None:
+    """Make a folder if need be; raise OutputError if nothing can be written into it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        Path(tempfile.mkdtemp(prefix=".writable-", dir=out)).rmdir()
+    except (FileExistsError, NotADirectoryError):
+        raise OutputError(f"'{out}' is not a folder, or lies below what is none; give another --out") from None
+    except OSError as error:
+        raise OutputError(f"'{out}' cannot be written: {error.strerror or error}; give another --out") from None
