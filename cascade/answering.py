@@ -2,7 +2,7 @@ r"""What every answerer shares: the protocol, option letters, "I don't know" in 
 
 An answerer turns a Question and a Transcript into an Answer. It sees admitted text only: withheld spans carry none.
 
-`parse_choice` reads a chat model's reply the way a careful person would. From the strongest evidence to the weakest,
+`read_choice` reads a chat model's reply the way a careful person would. From the strongest evidence to the weakest,
 and the first kind that is there decides:
 
     1  a final answer         "... Final answer: C"          the last one counts
@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from cascade.errors import QuestionError
-from cascade.types import Answer, Outcome, Question, Transcript
+from cascade.types import Answer, Outcome, Question, Reading, Transcript
 
 LETTERS: Final = "ABCDE"
 """The options' letters in order; SH-Bench has four options, and "I don't know" as a fifth."""
@@ -201,7 +201,7 @@ _RUN_ON = re.compile(r"(?si)\n(?:human|user|assistant)\s*(?::|\n|$).*")
 _NEGATED = re.compile(r"\b(?:not|no|nor|never|neither)(?: (?!but\b)\w+){0,2} $")
 
 
-def parse_choice(reply: str, question: Question) -> tuple[int | None, Outcome]:
+def read_choice(reply: str, question: Question) -> Reading:
     """Read which option a reply chooses; the module's text lists what is understood.
 
     Args:
@@ -209,8 +209,8 @@ def parse_choice(reply: str, question: Question) -> tuple[int | None, Outcome]:
         question: What it was asked; its options have the letters in their order.
 
     Returns:
-        The option's index, or None where none was chosen, and how that came about: ANSWERED, DONT_KNOW (also without
-        an index, when no option says so), REFUSED, UNPARSED or EMPTY.
+        The option's index, or None where none was chosen; how that came about: ANSWERED, DONT_KNOW (also without an
+        index, when no option says so), REFUSED, UNPARSED or EMPTY; and what was read.
 
     Raises:
         QuestionError: More options than letters, or none.
@@ -219,9 +219,10 @@ def parse_choice(reply: str, question: Question) -> tuple[int | None, Outcome]:
         raise QuestionError(f"a choice needs 1 to {len(LETTERS)} options, got {len(question.options)}")
     said = _without_markup(reply)
     if not said:
-        return None, Outcome.EMPTY
+        return Reading(None, Outcome.EMPTY, "nothing was said")
     letters = _letters(_DENIED.sub("", said), question.options)
-    return _only(letters, question) if letters else _in_words(_plain(said), question)
+    choice, outcome = _only(letters, question) if letters else _in_words(_plain(said), question)
+    return Reading(choice, outcome, ("letters: " if letters else "words: ") + " ".join(said[:60].split()))
 
 
 def _letters(said: str, options: Sequence[str]) -> set[int]:

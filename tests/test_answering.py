@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cascade.answering import LETTERS, Answerer, dont_know_index, outcome_of, parse_choice, question_of
+from cascade.answering import LETTERS, Answerer, dont_know_index, outcome_of, question_of, read_choice
 from cascade.errors import QuestionError
 from cascade.types import Answer, Outcome, Question, Transcript
 
@@ -27,6 +27,11 @@ ANSWERED, DONT_KNOW, UNPARSED, REFUSED, EMPTY = (
     Outcome.REFUSED,
     Outcome.EMPTY,
 )
+
+
+def read(reply: str, question: Question) -> tuple[int | None, Outcome]:
+    reading = read_choice(reply, question)
+    return reading.choice, reading.outcome
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -71,8 +76,8 @@ def test_a_chat_model_fits_the_protocol() -> None:
 
         def answer(self, question: Question, transcript: Transcript) -> Answer:
             reply = f"{self._prompt}: (C)"
-            choice, outcome = parse_choice(reply, question)
-            return Answer(reply, outcome, choice)
+            reading = read_choice(reply, question)
+            return Answer(reply, reading.outcome, reading.choice)
 
     answerer: Answerer = Chat("Answer")
     assert answerer.answer(CITIES, Transcript()).choice == C
@@ -244,7 +249,7 @@ def test_a_clear_i_dont_know_comes_before_a_terse_one() -> None:
     ],
 )
 def test_a_choice_is_read(reply: str, choice: int) -> None:
-    assert parse_choice(reply, CITIES) == (choice, ANSWERED)
+    assert read(reply, CITIES) == (choice, ANSWERED)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +266,7 @@ def test_a_choice_is_read(reply: str, choice: int) -> None:
     ],
 )
 def test_the_text_of_an_option_is_not_mistaken_for_a_letter(reply: str, question: Question, choice: int) -> None:
-    assert parse_choice(reply, question) == (choice, ANSWERED)
+    assert read(reply, question) == (choice, ANSWERED)
 
 
 @pytest.mark.parametrize(
@@ -286,17 +291,17 @@ def test_the_text_of_an_option_is_not_mistaken_for_a_letter(reply: str, question
     ],
 )
 def test_i_dont_know_maps_to_its_option(reply: str) -> None:
-    assert parse_choice(reply, CITIES) == (E, DONT_KNOW)
+    assert read(reply, CITIES) == (E, DONT_KNOW)
 
 
 def test_i_dont_know_without_an_option_for_it_chooses_nothing() -> None:
-    assert parse_choice("I don't know.", NO_IDK) == (None, DONT_KNOW)
+    assert read("I don't know.", NO_IDK) == (None, DONT_KNOW)
 
 
 def test_the_question_says_which_option_means_i_dont_know() -> None:
     options = ("Unclear", "Very good")
-    assert parse_choice("A", Question("How was it?", options)) == (A, ANSWERED)
-    assert parse_choice("A", Question("How was it?", options, dont_know=0)) == (A, DONT_KNOW)
+    assert read("A", Question("How was it?", options)) == (A, ANSWERED)
+    assert read("A", Question("How was it?", options, dont_know=0)) == (A, DONT_KNOW)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +316,7 @@ def test_the_question_says_which_option_means_i_dont_know() -> None:
     ],
 )
 def test_a_refusal_is_a_refusal(reply: str) -> None:
-    assert parse_choice(reply, CITIES) == (None, REFUSED)
+    assert read(reply, CITIES) == (None, REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -341,26 +346,26 @@ def test_a_refusal_is_a_refusal(reply: str) -> None:
     ],
 )
 def test_nothing_is_read_where_nothing_is_chosen(reply: str) -> None:
-    assert parse_choice(reply, CITIES) == (None, UNPARSED)
+    assert read(reply, CITIES) == (None, UNPARSED)
 
 
 @pytest.mark.parametrize("reply", ["", "  \n", "**", "<think>Is it A", "\u200b"])
 def test_an_empty_reply_is_empty(reply: str) -> None:
-    assert parse_choice(reply, CITIES) == (None, EMPTY)
+    assert read(reply, CITIES) == (None, EMPTY)
 
 
 def test_a_letter_without_an_option_is_not_chosen() -> None:
-    assert parse_choice("Answer: E", NO_IDK) == (None, UNPARSED)
+    assert read("Answer: E", NO_IDK) == (None, UNPARSED)
 
 
 def test_a_question_without_options_has_no_choice_to_read() -> None:
     with pytest.raises(QuestionError, match="needs 1 to 5 options, got 0"):
-        parse_choice("B", Question("When?"))
+        read_choice("B", Question("When?"))
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200))
 def test_any_reply_gives_a_consistent_pair(reply: str) -> None:
-    choice, outcome = parse_choice(reply, CITIES)
+    choice, outcome = read(reply, CITIES)
     assert (choice is None) == (outcome in (UNPARSED, REFUSED, EMPTY))
     assert choice is None or outcome is outcome_of(CITIES, choice)
 
@@ -372,18 +377,18 @@ def test_any_reply_gives_a_consistent_pair(reply: str) -> None:
     st.sampled_from(["", "\n", "\n\nLet me know if you need more."]),
 )
 def test_markup_around_a_letter_changes_nothing(letter: str, shape: str, before: str, after: str) -> None:
-    assert parse_choice(f"{before}{shape.format(letter)}{after}", CITIES) == (LETTERS.index(letter), ANSWERED)
+    assert read(f"{before}{shape.format(letter)}{after}", CITIES) == (LETTERS.index(letter), ANSWERED)
 
 
 @given(st.sampled_from(NO_IDK.options), st.sampled_from(["{}", "{}.", "It was {}", "Answer: {}", "**{}**", "“{}”"]))
 def test_an_options_text_is_as_good_as_its_letter(option: str, shape: str) -> None:
-    assert parse_choice(shape.format(option), CITIES) == (CITIES.options.index(option), ANSWERED)
+    assert read(shape.format(option), CITIES) == (CITIES.options.index(option), ANSWERED)
 
 
 def test_a_long_reply_is_read_in_linear_time() -> None:
     # What the patterns start to match; backtracking would take minutes.
     for piece in ("the answer is ", "i do not ", "((((", "A or ", "not enough ", "\n   "):
-        parse_choice(piece * (100_000 // len(piece)), CITIES)
+        read_choice(piece * (100_000 // len(piece)), CITIES)
 
 
 # --- the benchmark's published replies --------------------------------------------------------------------------------
@@ -398,7 +403,7 @@ def test_published_replies_are_read(name: str) -> None:
         question = question_of(item["question"], item["options"])
         if item["idk_answer"] in item["options"]:
             assert question.dont_know == item["options"].index(item["idk_answer"])
-        choice, outcome = parse_choice(item["pred"], question)
+        choice, outcome = read(item["pred"], question)
         outcomes.append(outcome)
         if item["pred"][:3] in {f"{letter}. " for letter in LETTERS}:
             assert choice == LETTERS.index(item["pred"][0])
