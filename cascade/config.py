@@ -68,6 +68,10 @@ _STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, str
 """YAML has the types already. Laxer, `always: off` would mean false, and `threshold: true` 1.0."""
 
 
+_Path = Annotated[Path, Strict(False)]
+"""A path is text in YAML."""
+
+
 class _Settings(BaseModel):
     """Settings of one stage. takes and gives are the types between which it stands; models names its manifests."""
 
@@ -99,10 +103,11 @@ class StreamSettings(_Settings):
 
 
 class AnswererSettings(_Settings):
-    """Settings of what answers questions."""
+    """Settings of what answers questions; concurrency is how many may be asked at once."""
 
     takes = Utterance
     gives = Answer
+    concurrency: ClassVar[int] = 1
 
     def load(self) -> Answerer:
         """Load the answerer."""
@@ -170,7 +175,7 @@ class MainSpeakerSettings(StreamSettings):
     gives = AdmittedTurn
     use: Literal["main_speaker"]
     enrolment: Annotated[
-        tuple[Annotated[Path, Strict(False)], ...],
+        tuple[_Path, ...],
         Strict(False),
         BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     ] = ()
@@ -277,12 +282,37 @@ AnyStage = Annotated[
 ]
 
 
+class BenchmarkSettings(BaseModel):
+    """What `run` without a recording runs (cascade.shbench); by default the small benchmark that comes with cascade.
+
+    data: the benchmark's questions, in SH-Bench's format. audio: the folder of its recordings. references: who says
+    what in them (SegLST, session_id is the recording's name without extension), to measure leakage by, or null.
+    description: which description of the main speaker a chat model is given in selective mode. dont_know: whether the
+    option "I don't know" is offered. open_ended: ask without options. prompts: the folder of the prompt files.
+    """
+
+    model_config = _STRICT
+
+    data: _Path = Field(default_factory=lambda: data_folder("benchmarks") / "shmini" / "questions.json")
+    audio: _Path = Field(default_factory=lambda: data_folder("benchmarks") / "shmini")
+    references: _Path | None = Field(
+        default_factory=lambda: data_folder("benchmarks") / "shmini" / "references.json"
+    )
+    description: Literal[
+        "main_speaker_desc", "main_speaker_desc_w_content", "main_speaker_desc_w_content_filter", "none"
+    ] = "main_speaker_desc_w_content_filter"
+    dont_know: bool = True
+    open_ended: bool = False
+    prompts: _Path = Field(default_factory=lambda: data_folder("configs") / "prompts")
+
+
 class CascadeConfig(BaseModel):
-    """A whole configuration: the stages in order, the answerer last if there is one."""
+    """A whole configuration: the stages in order, the answerer last if there is one; and a benchmark to run it on."""
 
     model_config = _STRICT
 
     stages: tuple[AnyStage, ...] = Field(strict=False)
+    benchmark: BenchmarkSettings = Field(default_factory=BenchmarkSettings)
 
     @property
     def stream(self) -> tuple[StreamSettings, ...]:
@@ -299,11 +329,40 @@ class CascadeConfig(BaseModel):
         """Whether anything withholds; without it everyone is admitted in selective mode too."""
         return any(isinstance(stage, MainSpeakerSettings) for stage in self.stages)
 
+    def heard_as(self, mode: Mode) -> Mode:
+        """Return the mode in which a recording is heard for what is asked in `mode`: the gate may be shut in both.
+
+        Where two modes are heard alike, one hearing serves both.
+        """
+        if not self.gated:
+            return Mode.GENERAL
+        return Mode.SELECTIVE if self.always else mode
+
+    @property
+    def always(self) -> bool:
+        """Whether the gate stays shut in general mode too."""
+        return any(isinstance(stage, MainSpeakerSettings) and stage.always for stage in self.stages)
+
     @property
     def sha256(self) -> str:
-        """Hash of everything that is set; equal settings have equal hashes however their YAML is written."""
-        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        """Hash of all stages' settings; equal settings have equal hashes however their YAML is written."""
+        canonical = json.dumps(self.model_dump(mode="json", include={"stages"}), sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def with_benchmark(self, data: Path | None, audio: Path | None) -> CascadeConfig:
+        """Return the same configuration with another benchmark's data, which lie beside their audio if it is not said.
+
+        Its references are known for the configuration's own data only.
+        """
+        if data is None and audio is None:
+            return self
+        changed: dict[str, Path | None] = {}
+        if data is not None:
+            changed = {"data": data, "audio": data.parent, "references": None}
+        if audio is not None:
+            changed["audio"] = audio
+        benchmark = self.benchmark.model_copy(update=changed)
+        return self.model_copy(update={"benchmark": benchmark})
 
     def with_enrolment(self, recordings: Sequence[Path]) -> CascadeConfig:
         """Return the same configuration with other enrolment recordings."""
@@ -434,9 +493,9 @@ def _explain(problem: Mapping[str, Any], document: _Document) -> str:
     key = ".".join(str(step) for step in (location[2:] if stage else location))
     match kind:
         case "extra_forbidden":
-            return f"{where}: unknown key {location[-1]!r}{_nearest(str(location[-1]), _keys(stage))}"
+            return f"{where}: unknown key {location[-1]!r}{_nearest(str(location[-1]), _keys(location))}"
         case "invalid_key":
-            return f"{where}: a key must be text; valid: {', '.join(_keys(stage))}"
+            return f"{where}: a key must be text; valid: {', '.join(_keys(location))}"
         case "union_tag_invalid":
             named = str(problem["ctx"]["tag"])
             return f"{where}: unknown stage {named!r}{_nearest(named, list(stages_by_name()))}"
@@ -453,8 +512,10 @@ def _stage_at(location: Sequence[str | int]) -> type[_Settings] | None:
     return stages_by_name().get(str(location[2])) if len(location) > 2 and location[0] == "stages" else None
 
 
-def _keys(stage: type[_Settings] | None) -> list[str]:
-    return sorted((stage or CascadeConfig).model_fields)
+def _keys(location: Sequence[str | int]) -> list[str]:
+    """Return the keys that are valid where a problem is."""
+    benchmark = BenchmarkSettings if location[0] == "benchmark" and len(location) > 1 else None
+    return sorted((_stage_at(location) or benchmark or CascadeConfig).model_fields)
 
 
 def _nearest(word: str, valid: Sequence[str]) -> str:
@@ -504,7 +565,12 @@ def _after(given: type) -> str:
 
 
 def _resolve(config: CascadeConfig, folder: Path) -> CascadeConfig:
-    """Read relative enrolment paths from the configuration's own folder."""
+    """Read relative paths from the configuration's own folder."""
+    given = {name: getattr(config.benchmark, name) for name in config.benchmark.model_fields_set}
+    paths = {name: folder / value for name, value in given.items() if isinstance(value, Path)}
+    if paths:
+        benchmark = config.benchmark.model_copy(update=paths)
+        config = config.model_copy(update={"benchmark": benchmark})
     for stage in config.stages:
         if isinstance(stage, MainSpeakerSettings) and stage.enrolment:
             return config.with_enrolment([folder / path for path in stage.enrolment])

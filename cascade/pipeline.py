@@ -276,6 +276,10 @@ class Cascade:
         answerer = None if config.answerer is None else config.answerer.load()
         return cls(load_stages(config, mode), answerer, mode=mode)
 
+    def in_mode(self, mode: Mode) -> Cascade:
+        """Return a cascade around the same loaded models that hears in this mode."""
+        return Cascade(self._stages, self._answerer, mode=mode)
+
     @property
     def mode(self) -> Mode:
         """Selective or general."""

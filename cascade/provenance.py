@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
@@ -37,12 +38,14 @@ class Provenance:
 
     models: the sha256 of each file, by the model's name and the file's path, as manifests.check_models found it.
     packages: version by name, of what cascade and its extras in use require. revision is None outside a checkout.
+    source: sha256 of cascade's own program text.
     """
 
     config: CascadeConfig
     models: Mapping[str, Mapping[str, str]]
     packages: Mapping[str, str]
     revision: Revision | None
+    source: str
     version: str
     python: str
     platform: str
@@ -57,6 +60,7 @@ def gather(config: CascadeConfig) -> Provenance:
         },
         packages=versions(extras_of(config)),
         revision=git_revision(_ROOT),
+        source=source_sha256(),
         version=cascade.__version__,
         python=platform.python_version(),
         platform=platform.platform(),
@@ -99,6 +103,14 @@ def versions(extras: Iterable[str]) -> dict[str, str]:
     """Return the version of each installed package that cascade or one of the extras requires."""
     names = [requirement.name for extra in ("", *extras) for requirement in requirements(extra)]
     return {name: version for name in names if (version := installed(name)) is not None}
+
+
+def source_sha256() -> str:
+    """Return the sha256 of cascade's own program text, which tells two states of it apart where git cannot."""
+    whole = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        whole.update(hashlib.sha256(path.read_bytes()).digest())
+    return whole.hexdigest()
 
 
 def git_revision(folder: Path) -> Revision | None:

@@ -59,9 +59,11 @@ MODEL_LIBRARIES = {
 }  # fmt: skip
 PLAIN_LIBRARIES = {
     "numpy": None,  # anywhere
+    "filelock": {"output.journal"},
+    "matplotlib": {"shbench.figure"},
     "packaging": {"provenance"},
-    "pydantic": {"config", "manifests"},
-    "ruamel": {"config", "manifests"},
+    "pydantic": {"config", "manifests", "shbench.items", "shbench.comparison"},
+    "ruamel": {"config", "manifests", "shbench.comparison"},
     "typer": {"cli"},
     "rich": {"cli"},
 }

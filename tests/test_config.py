@@ -173,7 +173,7 @@ def test_other_settings_have_another_hash(write: Write, text: str) -> None:
         ("stages:", "line 1: stages: expected a list, got nothing"),
         ("stages: []", "the chain must end with Utterance or Answer, but the audio gives AudioChunk"),
         ("config: {}", "'stages:' is missing"),
-        ("3: 4", "line 1: a key must be text; valid: stages"),
+        ("3: 4", "line 1: a key must be text; valid: benchmark, stages"),
         (gate("threshold: high"), "line 5: main_speaker.threshold: expected a number, got text"),
         (gate("threshold: '0.6'"), "line 5: main_speaker.threshold: expected a number, got text"),
         (gate("threshold: true"), "line 5: main_speaker.threshold: expected a number, got true or false"),

@@ -43,10 +43,15 @@ def all_or_nothing(folder: Path) -> Iterator[Path]:
         raise
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a new file as UTF-8 that its owner alone may read; half a character, as from a bad argument, becomes ?."""
+def write_private(path: Path, content: bytes) -> None:
+    """Write a new file that its owner alone may read."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(text.encode("utf-8", errors="replace"))
+        file.write(content)
+
+
+def as_bytes(text: str) -> bytes:
+    """Return text as UTF-8; half a character, as from a bad argument, becomes ?."""
+    return text.encode("utf-8", errors="replace")
 
 
 def check_free(folder: Path) -> None:

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from cascade.answering import LETTERS
 from cascade.errors import OutputError
-from cascade.output.files import all_or_nothing, as_json, as_json_lines, check_free, check_writable, write_private
+from cascade.output.files import all_or_nothing, as_bytes, as_json, as_json_lines, check_free, check_writable, write_private
 from cascade.pipeline import Decision, Distribution, Performance
 from cascade.provenance import Provenance
 from cascade.rendering import is_invisible, rttm, srt, vtt
@@ -135,7 +135,7 @@ def write(folder: Path, heard: Heard) -> None:
     try:
         with all_or_nothing(folder) as partial:
             for name, text in contents.items():
-                write_private(partial / name, text)
+                write_private(partial / name, as_bytes(text))
     except OSError as error:
         raise OutputError(
             f"'{folder}' cannot be written: {error.strerror or error}; make room or give another --out"
@@ -221,6 +221,7 @@ def _summary(session_id: str, heard: Heard) -> dict[str, Any]:
         "config_sha256": made.config.sha256,
         "models": {name: dict(files) for name, files in made.models.items()},
         "cascade": made.version,
+        "source_sha256": made.source,
         "git": None if made.revision is None else asdict(made.revision),
         "packages": dict(made.packages),
         "python": made.python,

@@ -1,0 +1,132 @@
+"""What a benchmark's run has done so far: one line for each hearing and each answer, on disk the moment it exists.
+
+The journal is append-only JSON Lines. A line is kept under a key, a hash of everything that determined it, so that what
+was done under another configuration is never taken for what is asked now. A process may be killed at any moment: the
+half line that this can leave at the end is cut off when the journal is opened again, and a line that is damaged is left
+where it is and done again. The kernel gives back the lock of a process that is gone.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, final
+
+from filelock import FileLock, Timeout
+
+from cascade.errors import OutputError
+from cascade.output.files import as_json_lines, check_writable
+
+JOURNAL: Final = "journal.jsonl"
+LOCK: Final = ".lock"
+
+log = logging.getLogger(__name__)
+
+
+@final
+class Journal:
+    """Entries by key; each is on disk before `append` returns. Without a file it only remembers."""
+
+    def __init__(self, entries: Mapping[str, Mapping[str, Any]], file: FileIO | None) -> None:
+        self._entries = dict(entries)
+        self._file = file
+        self._lock = Lock()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __getitem__(self, key: str) -> Mapping[str, Any]:
+        return self._entries[key]
+
+    def append(self, key: str, entry: Mapping[str, Any]) -> None:
+        """Keep an entry; may be called from several threads.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        line = as_json_lines([{"key": key, **entry}]).encode()
+        with self._lock:
+            if self._file is not None:
+                _write(self._file, line)
+            self._entries[key] = entry
+
+
+def _write(file: FileIO, line: bytes) -> None:
+    """Write a line and wait until it is on disk; what a full disk took of it is taken back."""
+    before = file.seek(0, os.SEEK_END)
+    try:
+        if file.write(line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(file.fileno())
+    except OSError as error:
+        with suppress(OSError):
+            file.truncate(before)
+        raise OutputError(
+            f"the journal cannot be written: {error.strerror or error}; make room, then give the same command"
+        ) from None
+
+
+def forgetful() -> Journal:
+    """Return a journal that writes nothing."""
+    return Journal({}, None)
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Hold a run's folder, which is made if need be; nobody else may work in it meanwhile.
+
+    Raises:
+        OutputError: Another process holds it, or it cannot be written.
+    """
+    check_writable(out)
+    lock = FileLock(out / LOCK, mode=0o600, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise OutputError(f"another run is at work in '{out}'; wait until it ends, or give another --out") from None
+    except (OSError, NotImplementedError) as error:
+        raise OutputError(f"'{out}' cannot be locked: {error}; give another --out") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def open_journal(out: Path) -> Iterator[Journal]:
+    """Read the journal of a run's folder, which the caller holds, and go on with it.
+
+    Raises:
+        OutputError: It cannot be read or written.
+    """
+    path = out / JOURNAL
+    try:
+        file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+")
+    except OSError as error:
+        raise OutputError(f"'{path}' cannot be written: {error.strerror or error}; give another --out") from None
+    with file:
+        written = file.readall()
+        whole = written.rfind(b"\n") + 1
+        if whole < len(written):
+            file.truncate(whole)
+        yield Journal(dict(_entries(written[:whole])), file)
+
+
+def _entries(written: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield key and entry of each line; of a damaged one only its number is said."""
+    for number, line in enumerate(written.split(b"\n")[:-1], start=1):
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        if isinstance(entry, dict) and isinstance(entry.get("key"), str):
+            yield entry.pop("key"), entry
+        else:
+            log.warning("%s: line %d is damaged; what it held is done again", JOURNAL, number)
