@@ -1,31 +1,41 @@
-r"""What every answerer shares: the protocol, option letters, "I don't know" in its many wordings, reading a reply.
+r"""What every answerer shares: the protocol, prompts, option letters, "I don't know", reading a reply.
 
 An answerer turns a Question and a Transcript into an Answer. It sees admitted text only: withheld spans carry none.
 
 `read_choice` reads a chat model's reply the way a careful person would. From the strongest evidence to the weakest,
 and the first kind that is there decides:
 
-    1  a final answer         "... Final answer: C"          the last one counts
-    2  a marked letter        "**Answer:** B", "\boxed{E}", "the choice is D", "I'd go with C", "B is correct"
-    3  a leading letter       "B", "(B)", "B. text", or lines that hold nothing but a letter
-    4  a letter pointed at    "option B", "(B)", "B) <the text of option B>"
-    5  an option's own text   as the whole reply
+    1  an option's own text   verbatim, as the whole reply
+    2  a final answer         "... Final answer: C"          the last one counts
+    3  a letter               marked: "**Answer:** B", "\boxed{E}", "the choice is D", "I'd go with C", "B is correct";
+                              at the start: "B", "(B)", "B. text"; or on a line of its own
+    4  a labelled option      "... so it is about B) <the text of option B>"
+    5  an option's own text   as the whole reply, give or take punctuation
     6  "I don't know"         -> the option that says so
     7  a refusal              -> no choice
-    8  an option's own text   somewhere in a short reply
+    8  a letter pointed at    "option B", "(B)"
+    9  an option's beginning  as the whole reply, which a token limit cut off, where it fits one option alone
+    10 an option's own text   somewhere in a short reply
 
-Two letters of one kind contradict each other, and nothing is chosen. A stray capital is never a letter: not in "The",
-not in "Vitamin D", and not the article of "A dog barked".
+Two letters of one kind contradict each other, and so does a letter with another option's text ("B. <the text of C>"):
+nothing is chosen, unless the reply takes one back ("Wait, ...") or only muses about it ("at first it seems to be A").
+A stray capital is never a letter: not in "The", not in "Vitamin D", and not the article of "A dog barked". What a
+model makes up after its answer ("D\nHuman: ...") is not read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, final
 
-from cascade.errors import QuestionError
+from cascade.errors import ConfigError, QuestionError
 from cascade.types import Answer, Outcome, Question, Reading, Transcript
 
 LETTERS: Final = "ABCDE"
@@ -80,6 +90,99 @@ def outcome_of(question: Question, choice: int) -> Outcome:
     return Outcome.DONT_KNOW if choice == question.dont_know else Outcome.ANSWERED
 
 
+# --- what a chat model is told ----------------------------------------------------------------------------------------
+
+PLACEHOLDERS: Final = ("description", "transcript", "question", "options")
+"""What a prompt may hold in braces."""
+
+NO_SPEECH: Final = "(no speech)"
+"""What stands for a transcript in which nobody says anything."""
+
+_BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a chat model is told: a text that names its PLACEHOLDERS in braces; a brace that is meant is doubled.
+
+    Raises:
+        ConfigError: Something else in braces, a brace without its other one, or no {question}.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        names = [match[1] for match in _BRACES.finditer(self.text) if match[1]]
+        known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        for name in names:
+            if name not in PLACEHOLDERS:
+                close = get_close_matches(name, PLACEHOLDERS, 1, cutoff=0.0)[0]
+                raise ConfigError(f"the prompt holds {{{name}}}; did you mean {{{close}}}? It may hold {known}")
+        if lone := re.search(r"[{}]", _BRACES.sub("", self.text)):
+            raise ConfigError(
+                f"the prompt holds a lone '{lone[0]}'; double it where it is meant, or name one of {known}"
+            )
+        if "question" not in names:
+            raise ConfigError("the prompt does not hold {question}; put it where the question belongs")
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the text in UTF-8, which tells one prompt from another in results."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def bind(self, description: str) -> str:
+        """Return the text with the main speaker's description filled in, ready for `fill`; its braces stay text."""
+        escaped = description.replace("{", "{{").replace("}", "}}")
+        return _BRACES.sub(lambda match: escaped if match[1] == "description" else match[0], self.text)
+
+    def fill(self, question: Question, transcript: Transcript, description: str = "") -> str:
+        """Return what the model is told about this question; the four values are put in as they are."""
+        return fill(self.bind(description), question, transcript)
+
+
+def load_prompt(path: Path) -> Prompt:
+    """Read a prompt from a UTF-8 file.
+
+    Raises:
+        ConfigError: The file is missing or not UTF-8, or its text is no Prompt.
+    """
+    try:
+        return Prompt(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no prompt file {path}; create it, or name another") from None
+    except OSError as error:
+        raise ConfigError(f"the prompt file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the prompt file {path} is not UTF-8 (byte {error.start}); save it as UTF-8") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def fill(prompt: str, question: Question, transcript: Transcript) -> str:
+    """Put question, options and transcript into a prompt's text in a single pass.
+
+    Args:
+        prompt: What `Prompt.bind` returns; a {description} that is still in it gives nothing.
+        question: Its text, and its options as lines such as "A. text".
+        transcript: Its admitted text, a line for each utterance, labelled where several speak; what was withheld leaves
+            no trace.
+    """
+    values: Mapping[str, str] = {
+        "transcript": _spoken(transcript),
+        "question": question.text,
+        "options": "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, question.options, strict=False)),
+    }
+    return _BRACES.sub(lambda match: values.get(match[1], "") if match[1] else match[0][0], prompt)
+
+
+def _spoken(transcript: Transcript) -> str:
+    """Return the admitted utterances that have a text, a line each, with their speaker where there is more than one."""
+    spoken = [(each.speaker, " ".join(each.text.split())) for each in transcript.utterances if each.text.strip()]
+    several = len({speaker for speaker, _ in spoken}) > 1
+    return "\n".join(f"{speaker}: {text}" if several else text for speaker, text in spoken) or NO_SPEECH
+
+
 # --- "I don't know" ---------------------------------------------------------------------------------------------------
 
 # All of it is matched against `_plain` text: lower case, no punctuation, "n't" and "can't" spelt out.
@@ -91,11 +194,11 @@ _TO_ANSWER = rf"(?: to (?:be able to )?(?:answer|tell|determine|say|know|decide)
 _FACTS = r"(?:answer|information|info|data|evidence|context|details?|idea|clue)"
 _STATES = r"(?:mention|say|state|specify|tell|discuss|indicate|reveal)"
 _STATED = r"(?:mentioned|stated|specified|given|provided|discussed|said|clear|known|available|determined|answered)"
-_NOT_TO_BE = r"(?:can|could) not be (?:determined|answered|known|inferred|told|established|deduced|said)"
+_NOT_TO_BE = r"(?:can|could) not be (?:determined|answered|known|inferred|told|established|deduced|said|found)"
 
 _CLEAR = (  # whoever says this speaks of their own answer
     rf"(?:(?:i|we|you|it|(?:the )?{_SOURCE}) )?(?:do|does|did) not {_ADVERB}"
-    r"(?:have|provide|give|contain|include|hold|offer) "
+    r"(?:have|provide|give|contain|include|hold|offer) (?:access to )?"
     rf"(?:(?:an|the|any|enough|sufficient|that|this) )?{_FACTS}{_TO_ANSWER}",
     rf"(?:there is |i have |have )?(?:not enough|insufficient|not sufficient|no|too little) {_FACTS}"
     rf"(?: (?:is )?(?:provided|given|available|mentioned))?{_TO_ANSWER}",
@@ -122,11 +225,14 @@ _SAYS_SO = re.compile(
             rf"\b{_NOT_TO_BE}\b",
             rf"\b(?:is|was|are|were) not {_ADVERB}{_STATED}\b",
             rf"\b{_SOURCE} (?:\d+ )?(?:do|does|did) not {_ADVERB}(?:{_STATES}|provide|give|answer)\b",
+            rf"\b{_SOURCE} (?:\d+ )?(?:is|are|was|were) not {_ADVERB}(?:talking about|discussing)\b",
             rf"\b(?:can not|unable to) (?:answer|respond to) (?:\w+ ){{0,3}}"
             rf"(?:based on|from|with|using|given) (?:\w+ ){{0,3}}{_SOURCE}\b",
+            rf"\b(?:answer|it|this|that|information) is not (?:contained )?in (?:\w+ ){{0,2}}{_SOURCE}\b",
             r"\bno mention of\b",
             r"\bi am (?:not sure|not certain|unsure)\b",
             r"^(?:the answer is |it is )?(?:not mentioned|unknown|unclear|idk)\b",
+            r"^(?:i am )?(?:sorry )?(?:but )?(?:i am )?unable to answer$",
         )
     )
 )
@@ -176,29 +282,90 @@ _NOT_A_WORD = (
 _LETTER = rf"[(\[\"']*(?<![\w'])([A-E]|[b-e]|a(?=\s*$|[)\].:;]))\b{_NOT_A_WORD}[)\]\"']*"
 _OR_LETTER = rf"(?:\s*(?:,|/|&|\b(?:or|and|und|oder)\b)\s*(?:option )?[(]?([A-E])\b{_NOT_A_WORD})?"
 _JOIN = (
-    r"(?:[\s:=>\-–—→\"'(\[,]|\b(?i:is|are|was|would|should|must|be|seems|appears|to|the|this|that|question|option|choice|"
-    r"letter|correct|right|best|answer|most|likely|probably|clearly|definitely|therefore|one|ist|lautet|est|es)\b){0,20}+"
+    r"(?:[\s:=>\-–—→\"'(\[,]|\b(?i:is|are|was|would|should|must|be|seems|appears|to|the|this|that|here|question|option|"
+    r"choice|letter|correct|right|best|answer|most|likely|probably|clearly|definitely|therefore|one|it|it's|ist|lautet|"
+    r"est|es)\b){0,20}+"
 )
 _MARK = (
-    r"\b(?i:answer|antwort|réponse|respuesta|choice|choose|chose|pick|select|selected|go with|going with|go for|"
-    r"it is|it's|it must be|it (?:would|could|might|may) be|that is|that's|i think|i guess|i believe|i say|i'd say)\b"
+    r"\b(?i:answer|antwort|lösung|réponse|respuesta|risposta|resposta|ответ|答案|choice|choose|chose|pick|select|"
+    r"selected|(?:correct|right|best) (?:one|option|letter|response)|go with|going with|go for|it is|it's|"
+    r"it must be|it (?:would|could|might|may) be|that is|that's|i think|i guess|i believe|i say|i'd say|i would say|"
+    r"maybe|perhaps)\b"
 )
+_MARKS = (
+    "answer", "antwort", "lösung", "réponse", "respuesta", "risposta", "resposta", "ответ", "答案", "choice", "choose",
+    "chose", "pick", "select", "correct", "right", "best", "go with", "going with", "go for", "it is", "it's", "it m",
+    "it would", "it could", "that is", "that's", "i think", "i guess", "i believe", "i say", "i'd say", "i would say",
+    "maybe", "perhaps",
+)  # fmt: skip
+"""One of these stands wherever `_MARKED` or `_CONFIRMED` matches; looking for them first is ten times as fast."""
+
 _FINAL = re.compile(rf"\b(?i:final (?:answer|choice)|my answer)\b{_JOIN}{_LETTER}{_OR_LETTER}")
 _MARKED = re.compile(rf"{_MARK}{_JOIN}{_LETTER}{_OR_LETTER}")
 _CONFIRMED = re.compile(
-    r"(?<![\w'])([A-E])\b[)\].\"']*\s+(?i:is|seems|looks|would be|must be|appears)"
+    r"(?:^|[.,;:!?\n(\[\"'–—-]\s*|\b(?i:option|choice|letter|answer|so|think|that|believe|say|since|and|but|then)\s+)"
+    r"([A-E])\b[)\].\"']*\s+(?i:is|seems|looks|would be|must be|appears|fits)"
     r"(?:\s+(?i:to|be|the|my|most|likely|probably|clearly))*\s+(?i:correct|right|best|answer|choice)\b"
 )
-_ALONE = re.compile(r"(?m)^\s*[(\[\"']*([A-Ea-e])[)\]\"'.:;,!]*\s*$")
-_LEADING = re.compile(r"\s*[(\[\"']*(?:([A-Ea-e])\s*[)\].:](?=\s|$)|([A-E])(?:,\s|\s+[-–—]\s))")
+_LOOSE = re.compile(r"(?i)\b(?:it|it's|that|that's|think|guess|believe|maybe|perhaps|seems?|appears?)\b")
+"""In a marked letter: this is how people also speak of an option that they then drop."""
+
+_WITHDRAWN = re.compile(r"(?i)\b(?:wait|correction|on second thought|scratch that|let me re\w+|actually(?=,))\b")
+_ALONE = re.compile(r"(?m)^[-•>(\[\"' ]*([A-Ea-e])[)\]\"'.:;,!? ]*$")
+_LEADING = re.compile(
+    rf"[(\[\"']*(?:([A-Ea-e])\s*[)\].:](?=\s|$)|([A-E])(?:,\s|\s+[-–—]\s|\s+(?=\())(?:[(]?([A-E])\b{_NOT_A_WORD})?)"
+)
 _LISTED = re.compile(r"(?<![\w'])([B-E])[).:](?=\s)")
-_POINTED = re.compile(rf"\b(?i:option|letter|choice)\s+[(\[\"']*([A-E])\b{_NOT_A_WORD}|[(\[]([A-E])[)\]]")
-_MARKUP = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\b|</?\w+>|[*_`$#{}\\\u200b\ufeff]|\\[()\[\]]")
-_BOXED = re.compile(r"\\boxed\s*\{|<answer>")
+_LABEL = re.compile(r"(?<![\w'])([A-E])(?:[).:]\s*|\s+)")
+_POINTED = re.compile(rf"\b(?i:option|letter|choice)[\s:]+{_LETTER}|[(\[]([A-E])[)\]]")
+_MARKUP = re.compile(
+    r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\b|</?\w+>|<\|\w+\|>"
+    r"|[*_`$#{}\\\u00ad\u200b-\u200d\u2060\ufeff]|\\[()\[\]]"
+)
+_MAY_BE_MARKUP = re.compile(r"[\\<*_`$#{}\u00ad\u200b-\u200d\u2060\ufeff]")
+_BOXED = re.compile(r"\\f?boxed\s*\{|<answer>")
 _THOUGHT = re.compile(r"(?s)^.*</think(?:ing)?>|<think(?:ing)?>.*")
-_DENIED = re.compile(r"(?i)\b(?:not|don't|doesn't|wouldn't)\s+(?:think|believe|say|choose|pick|select)\b[^.;,\n]*")
-_RUN_ON = re.compile(r"(?si)\n(?:human|user|assistant)\s*(?::|\n|$).*")
+_DENIED = re.compile(
+    r"(?i)\b(?:not|don't|doesn't|wouldn't|can't|cannot|couldn't|unable to|hard to)\s+(?:really\s+)?"
+    r"(?:think|believe|say|choose|pick|select|sure|certain|clear|know|tell|determine|decide)\b"
+    r"(?:(?!\b(?:but|so|however)\b)[^.;,\n–—])*"
+    r"|\b(?:not|never|neither|nor|unlike|rather than|instead of|eliminat\w+|exclud\w+|discard\w*|reject\w*|"
+    r"rul(?:e|es|ed|ing) out)\s+(?:(?:options?|choices?|letters?)\s+)?"
+    r"(?:(?:\s*(?:,|and|or|nor|&)\s*)?[(\[\"']*(?-i:[A-E])\b(?![\w'&])[)\]\"']*)+"
+)
+_MAY_DENY = ("not", "n't", "unable", "hard", "elimin", "exclu", "discard", "reject", "rul", "never", "nor", "unlike",
+             "rather", "instead")  # fmt: skip
+_RUN_ON = re.compile(
+    r"(?si)\n(?:human|user|assistant)\s*(?::|\n|$).*|(?<=\S)\s+(?-i:Human|User|Assistant):.*"
+    r"|(?<=\S)\s*(?:<\|\w+\|>|</s>).*"
+)
+_NEXT_QUESTION = re.compile(
+    r"(?si)\A([(\[\"'*]*[A-E]\b[^\n]*)\n(?:question|q|instruction|input|exercise)\b\s*\d*\s*[:.].*"
+)
 _NEGATED = re.compile(r"\b(?:not|no|nor|never|neither)(?: (?!but\b)\w+){0,2} $")
+_SENTENCE = re.compile(r"[.;!?](?=\s|$)|\n")
+_CLAUSE = re.compile(r"[,(:–—]|\s-\s")
+_ANSWER_IS = re.compile(
+    r"^(?:so |therefore )?(?:the )?(?:(?:correct|best|right|final) )?answer (?:is |would be |seems to be )?"
+)
+_ENDS = ("", ".", ",", ";", ":", "!", "?", ")", '"', "'", "\n")
+_QUOTES: Final = str.maketrans("’‘“”", "''\"\"")
+_MAY_RUN_ON = ("human", "user", "assistant", "<|", "</s>", "\nq", "\nin", "\nex")
+_NO_CONTENT = frozenset({
+    "a", "an", "and", "are", "as", "at", "be", "because", "by", "did", "do", "does", "for", "from", "he", "her", "his",
+    "i", "if", "in", "is", "it", "its", "no", "not", "of", "on", "or", "she", "so", "that", "the", "their", "there",
+    "they", "this", "to", "was", "we", "were", "with", "you",
+})  # fmt: skip
+"""A reply of nothing but these does not point at an option that starts with them."""
+
+
+class _Named(NamedTuple):
+    """Letters that a reply names in one place ("B"; "AC" in "A or C"), and where that is."""
+
+    kind: str
+    letters: str
+    start: int
+    end: int
 
 
 def read_choice(reply: str, question: Question) -> Reading:
@@ -210,7 +377,8 @@ def read_choice(reply: str, question: Question) -> Reading:
 
     Returns:
         The option's index, or None where none was chosen; how that came about: ANSWERED, DONT_KNOW (also without an
-        index, when no option says so), REFUSED, UNPARSED or EMPTY; and what was read.
+        index, when no option says so), REFUSED, UNPARSED or EMPTY; and what was read: the kind of evidence, and where
+        it stands in the reply.
 
     Raises:
         QuestionError: More options than letters, or none.
@@ -219,73 +387,221 @@ def read_choice(reply: str, question: Question) -> Reading:
         raise QuestionError(f"a choice needs 1 to {len(LETTERS)} options, got {len(question.options)}")
     said = _without_markup(reply)
     if not said:
-        return Reading(None, Outcome.EMPTY, "nothing was said")
-    letters = _letters(_DENIED.sub("", said), question.options)
-    choice, outcome = _only(letters, question) if letters else _in_words(_plain(said), question)
-    return Reading(choice, outcome, ("letters: " if letters else "words: ") + " ".join(said[:60].split()))
+        return Reading(None, Outcome.EMPTY, "nothing is said")
+    verbatim = [index for index, option in enumerate(question.options) if _bare(option) == _stripped(said)]
+    if len(verbatim) == 1 and len(said) > 2:
+        return _chosen(verbatim[0], question, "an option's text", said)
+    kept = _without_denials(said)
+    named = _letters(kept, question.options)
+    return _by_letter(named, kept, question) if named else _in_words(said, kept, question)
 
 
-def _letters(said: str, options: Sequence[str]) -> set[int]:
-    """Return the options named by the strongest kind of letters that is there; several contradict each other."""
-    kinds = (
-        _found(_FINAL, said)[-1:],
-        _found(_MARKED, said) + _found(_CONFIRMED, said),
-        _leading(said),
-        _found(_POINTED, said) + _labelled(said, options),
-    )
-    allowed = LETTERS[: len(options)]
-    choices = ({allowed.index(letter) for letter in "".join(kind) if letter in allowed} for kind in kinds)
-    return next(filter(None, choices), set())
+def _chosen(choice: int, question: Question, kind: str, piece: str) -> Reading:
+    """Return the reading that chooses this option."""
+    return Reading(choice, outcome_of(question, choice), _why(kind, piece))
 
 
-def _only(choices: set[int], question: Question) -> tuple[int | None, Outcome]:
-    """Return the one option, unless several contradict each other or none was named."""
-    if len(choices) != 1:
-        return None, Outcome.UNPARSED
-    (choice,) = choices
-    return choice, outcome_of(question, choice)
+def _unread(kind: str, piece: str) -> Reading:
+    """Return the reading that chooses nothing."""
+    return Reading(None, Outcome.UNPARSED, _why(kind, piece))
 
 
-def _found(pattern: re.Pattern[str], said: str) -> list[str]:
-    """Return the letters of each match, in order, as one string a match."""
-    return ["".join(letter for letter in match.groups() if letter).upper() for match in pattern.finditer(said)]
+def _why(kind: str, piece: str) -> str:
+    """Say what was read: the kind of evidence, and at most 60 characters of where it stands."""
+    piece = " ".join(piece.split())
+    return f"{kind}: {piece if len(piece) <= 60 else piece[:59] + '…'}"
 
 
-def _leading(said: str) -> list[str]:
+# Letters.
+
+
+def _letters(said: str, options: Sequence[str]) -> list[_Named]:
+    """Return the letters of the strongest kind that is there, with all that would contradict them."""
+    folded = said.casefold()
+    if "final" in folded or "my answer" in folded:
+        final_answers = _found("a final answer", _FINAL, said)
+        if final_answers:
+            return final_answers[-1:]
+    opening = _opening(said)
+    if any(word in folded for word in _MARKS):
+        marked = _found("a marked letter", _MARKED, said) + _found("a confirmed letter", _CONFIRMED, said)
+        if marked:  # an opening that recites the options does not contradict the one that is marked
+            return _settled(marked + (opening if len(_distinct(opening)) == 1 else []), said)
+    return opening or _labelled(said, folded, options)
+
+
+def _found(kind: str, pattern: re.Pattern[str], said: str) -> list[_Named]:
+    """Return the letters of each match, in order."""
+    return [
+        _Named(kind, "".join(filter(None, match.groups())).upper(), match.start(), match.end())
+        for match in pattern.finditer(said)
+    ]
+
+
+def _distinct(named: Sequence[_Named]) -> str:
+    """Return the letters that are named, each once, sorted."""
+    return "".join(sorted(set().union(*(item.letters for item in named))))
+
+
+def _settled(named: list[_Named], said: str) -> list[_Named]:
+    """Where letters contradict each other, drop those that were taken back and those that were only mused about."""
+    if len(_distinct(named)) > 1:
+        withdrawn = max((match.end() for match in _WITHDRAWN.finditer(said)), default=0)
+        named = [item for item in named if item.start >= withdrawn] or named
+    if len(_distinct(named)) > 1:
+        named = [item for item in named if not _LOOSE.search(said, item.start, item.end)] or named
+    return named
+
+
+def _opening(said: str) -> list[_Named]:
     """Return the letter that the reply starts with, and those that have a line to themselves.
 
     A reply that starts with A and goes on to another letter recites the options.
     """
-    letters = _found(_ALONE, said)
+    named = _found("a letter alone", _ALONE, said)
     start = _LEADING.match(said)
     if start:
-        letters += ["".join(filter(None, start.groups())).upper()]
-        letters += _found(_LISTED, said) if letters[-1] == "A" else []
-    return letters
+        letters = "".join(filter(None, start.groups())).upper()
+        named.append(_Named("a leading letter", letters, start.start(), start.end()))
+        named += _found("a listed letter", _LISTED, said) if letters == "A" else []
+    return named
 
 
-def _labelled(said: str, options: Sequence[str]) -> list[str]:
+def _labelled(said: str, folded: str, options: Sequence[str]) -> list[_Named]:
     """Return the letters that stand before their own option's text: "so it was B) espresso tonic"."""
-    return [
-        letter
-        for letter, option in zip(LETTERS, options, strict=False)
-        if re.search(rf"(?<![\w']){letter}[).:]\s*{re.escape(option.strip())}", said, re.IGNORECASE)
+    named = []
+    for match in _LABEL.finditer(said):
+        index = LETTERS.index(match[1])
+        text = _bare(options[index]) if index < len(options) else ""
+        end = match.end() + len(text)
+        if text and folded.startswith(text, match.end()) and not folded[end : end + 1].isalnum():
+            named.append(_Named("a labelled option", match[1], match.start(), end))
+    return named
+
+
+def _pointed(said: str, options: Sequence[str]) -> list[_Named]:
+    """Return the letters in brackets or after "option"; an option's text right before the bracket counts as its letter.
+
+    So "Copenhagen (B)" names two letters where Copenhagen is C.
+    """
+    named = _found("a letter pointed at", _POINTED, said)
+    window = _longest(options)
+    texts = {said[max(0, item.start - window) : item.start] for item in named if said[item.start] in "(["}
+    for text in texts:
+        before = f" {_plain(_SENTENCE.split(text)[-1])}"
+        for letter, option in zip(LETTERS, map(_plain_option, options), strict=False):
+            if option and before.endswith(f" {option}") and not _NEGATED.search(before.removesuffix(option)):
+                named.append(named[0]._replace(letters=letter))
+    return named
+
+
+def _by_letter(named: Sequence[_Named], said: str, question: Question) -> Reading:
+    """Choose the one option whose letter is named, unless letters or texts contradict each other."""
+    letters = _distinct(named)
+    first = named[0]
+    if len(letters) > 1:
+        piece = said[min(item.start for item in named) : max(item.end for item in named)]
+        return _unread(f"letters that contradict each other ({', '.join(letters)})", piece)
+    choice = LETTERS.index(letters)
+    if choice >= len(question.options):
+        return _by_missing_letter(first, said, question)
+    window = _longest(question.options)
+    for after in {said[item.end : item.end + window] for item in named}:
+        if _says_another(after, choice, question.options):
+            return _unread("a letter with another option's text", letters + after)
+    return _chosen(choice, question, first.kind, said[first.start : first.end])
+
+
+def _by_missing_letter(item: _Named, said: str, question: Question) -> Reading:
+    """Choose nothing; "E. I don't know" still says that much where no option does."""
+    unsure = _unsure(_plain(said[item.end :]), ()) if question.dont_know is None else ""
+    if unsure:
+        return Reading(None, Outcome.DONT_KNOW, _why('"I don\'t know" in words', unsure))
+    return _unread("a letter that no option has", said[item.start : item.end])
+
+
+def _longest(options: Sequence[str]) -> int:
+    """Return how many characters hold any of the options' texts, with what is put around them."""
+    return max(map(len, options)) + 20
+
+
+def _says_another(after: str, choice: int, options: Sequence[str]) -> bool:
+    """Tell whether what follows a letter is another option's text, and nothing but that: "B. <the text of C>"."""
+    cut_off = len(after) < _longest(options)
+    after = after.lstrip(" .):]}-–—,\"'\n")
+    own = _bare(options[choice])
+    if after[: len(own)].casefold() == own and after[len(own) : len(own) + 1] in _ENDS:
+        return False
+    sentence = _SENTENCE.split(after, maxsplit=1)[0]
+    plain = [_plain_option(option) for option in options]
+    whole, clause = _plain(sentence), _plain(_CLAUSE.split(sentence, maxsplit=1)[0])
+    if any(piece and piece in plain and not plain[choice].startswith(piece) for piece in (whole, clause)):
+        return True
+    begun = _begun(whole, plain, ended=False) if cut_off and sentence == after else None
+    return begun is not None and begun != choice
+
+
+# Words.
+
+
+def _in_words(said: str, kept: str, question: Question) -> Reading:
+    """Read a reply that names no letter; `kept` is what it says but for what it denies."""
+    plain = _ANSWER_IS.sub("", _plain(said))
+    options = [_plain_option(option) for option in question.options]
+    if options.count(plain) == 1:
+        return _chosen(options.index(plain), question, "an option's text", said)
+    unsure = _unsure(plain, [option for index, option in enumerate(options) if index != question.dont_know])
+    if unsure:
+        return Reading(question.dont_know, Outcome.DONT_KNOW, _why('"I don\'t know" in words', unsure))
+    refusal = _REFUSES.search(plain)
+    if refusal:
+        return Reading(None, Outcome.REFUSED, _why("a refusal", refusal[0]))
+    pointed = _pointed(kept, question.options)
+    if pointed:
+        return _by_letter(pointed, kept, question)
+    begun = _begun(plain, options, ended=not said[-1].isalnum())
+    if begun is not None:
+        return _chosen(begun, question, "the beginning of an option's text", said)
+    return _by_text(_held(plain, options), said, question)
+
+
+def _unsure(said: str, others: Sequence[str]) -> str:
+    """Return the words that mean "I don't know", empty where there are none but those of another option's text."""
+    if not _SAYS_SO.search(said) and not _CLEAR_OPTION.fullmatch(said) and not _TERSE_OPTION.fullmatch(said):
+        return ""
+    for option in others:
+        if _SAYS_SO.search(option):
+            said = f" {said} ".replace(f" {option} ", " ; ").strip()
+    found = _SAYS_SO.search(said) or _CLEAR_OPTION.fullmatch(said) or _TERSE_OPTION.fullmatch(said)
+    return found[0] if found else ""
+
+
+def _begun(said: str, options: Sequence[str], *, ended: bool) -> int | None:
+    """Return the one option that starts with all that is said, None unless it is the only one that holds it.
+
+    A token limit also cuts words; not those that are followed by a full stop (`ended`), nor short ones.
+    """
+    if set(said.split()) <= _NO_CONTENT:
+        return None
+    whole = f"{said} "
+    begun = [
+        index
+        for index, option in enumerate(options)
+        if f"{option} ".startswith(whole) or (not ended and len(said) > 3 and option.startswith(said))
     ]
+    held = [index for index, option in enumerate(options) if f" {whole}" in f" {option} "]
+    return begun[0] if len(begun) == 1 and set(held) <= set(begun) else None
 
 
-def _in_words(said: str, question: Question) -> tuple[int | None, Outcome]:
-    """Read a reply that names no letter; `said` is `_plain` text."""
-    options = [_plain(option) for option in question.options]
-    if options.count(said) == 1:
-        return _only({options.index(said)}, question)
-    if _SAYS_SO.search(said) or _CLEAR_OPTION.fullmatch(said) or _TERSE_OPTION.fullmatch(said):
-        return question.dont_know, Outcome.DONT_KNOW
-    if _REFUSES.search(said):
-        return None, Outcome.REFUSED
-    return _only(_named(said, options), question)
+def _by_text(held: set[int], said: str, question: Question) -> Reading:
+    """Choose the one option whose text the reply holds."""
+    if len(held) != 1:
+        return _unread("texts that contradict each other" if held else "no option", said)
+    (choice,) = held
+    return _chosen(choice, question, "an option's text in the reply", said)
 
 
-def _named(said: str, options: Sequence[str]) -> set[int]:
+def _held(said: str, options: Sequence[str]) -> set[int]:
     """Return the options whose text stands in the reply, not denied, and is not just a part of a longer one's."""
     held = {index: option for index, option in enumerate(options) if option and _asserts(said, option)}
     return {
@@ -302,9 +618,46 @@ def _asserts(said: str, option: str) -> bool:
     return bool(found) and not _NEGATED.search(f"{before} ")
 
 
+# What is read of a text.
+
+
 def _without_markup(reply: str) -> str:
     """Return the reply without Markdown, TeX, tags, a reasoner's thoughts, and turns that the model made up."""
-    said = unicodedata.normalize("NFKC", reply).replace("’", "'").replace("“", '"').replace("”", '"')
+    said = reply if reply.isascii() else _ascii_quotes(unicodedata.normalize("NFKC", reply))
     said = "\n".join(" ".join(line.split()) for line in said.splitlines() if line.strip())
-    said = _RUN_ON.sub("", _THOUGHT.sub("", said))
-    return _MARKUP.sub("", _BOXED.sub(" answer: ", said)).strip()
+    folded = said.casefold()
+    if "<think" in folded or "</think" in folded:
+        said = _THOUGHT.sub("", said)
+    if any(word in folded for word in _MAY_RUN_ON):
+        said = _NEXT_QUESTION.sub(r"\1", _RUN_ON.sub("", said))
+    if _MAY_BE_MARKUP.search(said):
+        said = _MARKUP.sub("", _BOXED.sub(" answer: ", said))
+    return said.strip()
+
+
+def _ascii_quotes(text: str) -> str:
+    """Return the text with straight quotation marks."""
+    return text.translate(_QUOTES)
+
+
+def _without_denials(said: str) -> str:
+    """Return what is said but for what it denies: "I don't think it's B", "not (A)", "we can rule out option C"."""
+    folded = said.casefold()
+    return _DENIED.sub("", said) if any(word in folded for word in _MAY_DENY) else said
+
+
+def _stripped(said: str) -> str:
+    """Return a text without what is put around it, case folded; its inner punctuation stays."""
+    return said.casefold().strip(" .,;!\"'()[]")
+
+
+@lru_cache(maxsize=16_384)
+def _bare(option: str) -> str:
+    """Return `_stripped` of an option's text, written as `_without_markup` writes replies."""
+    return _stripped(_without_markup(option))
+
+
+@lru_cache(maxsize=16_384)
+def _plain_option(option: str) -> str:
+    """Return `_plain` of an option's text, written as `_without_markup` writes replies."""
+    return _plain(_without_markup(option))
