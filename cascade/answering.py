@@ -98,7 +98,7 @@ PLACEHOLDERS: Final = ("description", "transcript", "question", "options")
 NO_SPEECH: Final = "(no speech)"
 """What stands for a transcript in which nobody says anything."""
 
-_BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}\n]*)\}")
 
 
 @final
@@ -107,22 +107,20 @@ class Prompt:
     """What a chat model is told: a text that names its PLACEHOLDERS in braces; a brace that is meant is doubled.
 
     Raises:
-        ConfigError: Something else in braces, a brace without its other one, or no {question}.
+        ConfigError: Something else stands in braces, a brace stands alone, or there is no {question}.
     """
 
     text: str
 
     def __post_init__(self) -> None:
-        names = [match[1] for match in _BRACES.finditer(self.text) if match[1]]
-        known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        names = [match[1] for match in _BRACES.finditer(self.text) if match[1] is not None]
+        known = f"it may hold {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}; a brace that is meant is doubled"
         for name in names:
             if name not in PLACEHOLDERS:
                 close = get_close_matches(name, PLACEHOLDERS, 1, cutoff=0.0)[0]
-                raise ConfigError(f"the prompt holds {{{name}}}; did you mean {{{close}}}? It may hold {known}")
+                raise ConfigError(f"the prompt holds {{{name[:30]}}}, did you mean {{{close}}}? {known.capitalize()}")
         if lone := re.search(r"[{}]", _BRACES.sub("", self.text)):
-            raise ConfigError(
-                f"the prompt holds a lone '{lone[0]}'; double it where it is meant, or name one of {known}"
-            )
+            raise ConfigError(f"the prompt holds a lone '{lone[0]}'; {known}")
         if "question" not in names:
             raise ConfigError("the prompt does not hold {question}; put it where the question belongs")
 
@@ -173,7 +171,7 @@ def fill(prompt: str, question: Question, transcript: Transcript) -> str:
         "question": question.text,
         "options": "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, question.options, strict=False)),
     }
-    return _BRACES.sub(lambda match: values.get(match[1], "") if match[1] else match[0][0], prompt)
+    return _BRACES.sub(lambda match: match[0][0] if match[1] is None else values.get(match[1], ""), prompt)
 
 
 def _spoken(transcript: Transcript) -> str:
@@ -261,13 +259,24 @@ def dont_know_index(options: Sequence[str]) -> int | None:
 
 def _plain(text: str) -> str:
     """Return lower-case words without punctuation, negations spelt out: "I can't tell!" -> "i can not tell"."""
-    text = unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
-    text = re.sub(r"\bcan't|\bcannot", "can not", text)
-    text = re.sub(r"\bwon't", "will not", text)
-    text = re.sub(r"(?<=[a-z])n't\b|(?<=\bdo)nt\b|(?<=\bdoes)nt\b", " not", text)
-    text = re.sub(r"\bi'm\b", "i am", text)
-    text = re.sub(r"\b(it|that|there)'s\b", r"\1 is", text)
-    return " ".join(re.findall(r"\w+", text))
+    text = text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
+    if "'" in text or "cannot" in text or "dont" in text or "doesnt" in text:
+        for pattern, spelt_out in _CONTRACTIONS:
+            text = pattern.sub(spelt_out, text)
+    return " ".join(_WORDS.findall(text))
+
+
+_WORDS = re.compile(r"\w+")
+_CONTRACTIONS = tuple(
+    (re.compile(pattern), spelt_out)
+    for pattern, spelt_out in (
+        (r"\bcan't|\bcannot", "can not"),
+        (r"\bwon't", "will not"),
+        (r"(?<=[a-z])n't\b|(?<=\bdo)nt\b|(?<=\bdoes)nt\b", " not"),
+        (r"\bi'm\b", "i am"),
+        (r"\b(it|that|there)'s\b", r"\1 is"),
+    )
+)
 
 
 # --- reading a reply --------------------------------------------------------------------------------------------------
@@ -293,10 +302,9 @@ _MARK = (
     r"maybe|perhaps)\b"
 )
 _MARKS = (
-    "answer", "antwort", "lösung", "réponse", "respuesta", "risposta", "resposta", "ответ", "答案", "choice", "choose",
-    "chose", "pick", "select", "correct", "right", "best", "go with", "going with", "go for", "it is", "it's", "it m",
-    "it would", "it could", "that is", "that's", "i think", "i guess", "i believe", "i say", "i'd say", "i would say",
-    "maybe", "perhaps",
+    "answer", "choice", "choose", "chose", "pick", "select", "correct", "right", "best", "go", "it is", "it's", "it m",
+    "it would", "it could", "that", "think", "guess", "believe", "say", "maybe", "perhaps", "antwort", "lösung",
+    "réponse", "respuesta", "risposta", "resposta", "ответ", "答案",
 )  # fmt: skip
 """One of these stands wherever `_MARKED` or `_CONFIRMED` matches; looking for them first is ten times as fast."""
 
@@ -333,6 +341,7 @@ _DENIED = re.compile(
     r"rul(?:e|es|ed|ing) out)\s+(?:(?:options?|choices?|letters?)\s+)?"
     r"(?:(?:\s*(?:,|and|or|nor|&)\s*)?[(\[\"']*(?-i:[A-E])\b(?![\w'&])[)\]\"']*)+"
 )
+_LONE_LETTER = re.compile(r"\b[A-Ea-e]\b")
 _MAY_DENY = ("not", "n't", "unable", "hard", "elimin", "exclu", "discard", "reject", "rul", "never", "nor", "unlike",
              "rather", "instead")  # fmt: skip
 _RUN_ON = re.compile(
@@ -388,12 +397,13 @@ def read_choice(reply: str, question: Question) -> Reading:
     said = _without_markup(reply)
     if not said:
         return Reading(None, Outcome.EMPTY, "nothing is said")
-    verbatim = [index for index, option in enumerate(question.options) if _bare(option) == _stripped(said)]
-    if len(verbatim) == 1 and len(said) > 2:
+    stripped = _stripped(said)
+    verbatim = [index for index, option in enumerate(question.options) if _bare(option) == stripped]
+    if len(verbatim) == 1 and len(stripped) > 1:
         return _chosen(verbatim[0], question, "an option's text", said)
     kept = _without_denials(said)
     named = _letters(kept, question.options)
-    return _by_letter(named, kept, question) if named else _in_words(said, kept, question)
+    return _by_letter(named, said, question) if named else _in_words(said, kept, question)
 
 
 def _chosen(choice: int, question: Question, kind: str, piece: str) -> Reading:
@@ -507,7 +517,7 @@ def _by_letter(named: Sequence[_Named], said: str, question: Question) -> Readin
         return _by_missing_letter(first, said, question)
     window = _longest(question.options)
     for after in {said[item.end : item.end + window] for item in named}:
-        if _says_another(after, choice, question.options):
+        if _says_another(after, choice, question):
             return _unread("a letter with another option's text", letters + after)
     return _chosen(choice, question, first.kind, said[first.start : first.end])
 
@@ -525,8 +535,9 @@ def _longest(options: Sequence[str]) -> int:
     return max(map(len, options)) + 20
 
 
-def _says_another(after: str, choice: int, options: Sequence[str]) -> bool:
+def _says_another(after: str, choice: int, question: Question) -> bool:
     """Tell whether what follows a letter is another option's text, and nothing but that: "B. <the text of C>"."""
+    options = question.options
     cut_off = len(after) < _longest(options)
     after = after.lstrip(" .):]}-–—,\"'\n")
     own = _bare(options[choice])
@@ -534,8 +545,13 @@ def _says_another(after: str, choice: int, options: Sequence[str]) -> bool:
         return False
     sentence = _SENTENCE.split(after, maxsplit=1)[0]
     plain = [_plain_option(option) for option in options]
-    whole, clause = _plain(sentence), _plain(_CLAUSE.split(sentence, maxsplit=1)[0])
-    if any(piece and piece in plain and not plain[choice].startswith(piece) for piece in (whole, clause)):
+    whole = _plain(sentence)
+    if plain[choice].startswith(whole):
+        return False
+    clause = _plain(_CLAUSE.split(sentence, maxsplit=1)[0])
+    if whole in plain or (clause and clause in plain):
+        return True
+    if choice != question.dont_know and _CLEAR_OPTION.fullmatch(whole):
         return True
     begun = _begun(whole, plain, ended=False) if cut_off and sentence == after else None
     return begun is not None and begun != choice
@@ -545,7 +561,7 @@ def _says_another(after: str, choice: int, options: Sequence[str]) -> bool:
 
 
 def _in_words(said: str, kept: str, question: Question) -> Reading:
-    """Read a reply that names no letter; `kept` is what it says but for what it denies."""
+    """Read a reply that names no letter; `kept` is what it says but for the letters that it denies."""
     plain = _ANSWER_IS.sub("", _plain(said))
     options = [_plain_option(option) for option in question.options]
     if options.count(plain) == 1:
@@ -558,7 +574,7 @@ def _in_words(said: str, kept: str, question: Question) -> Reading:
         return Reading(None, Outcome.REFUSED, _why("a refusal", refusal[0]))
     pointed = _pointed(kept, question.options)
     if pointed:
-        return _by_letter(pointed, kept, question)
+        return _by_letter(pointed, said, question)
     begun = _begun(plain, options, ended=not said[-1].isalnum())
     if begun is not None:
         return _chosen(begun, question, "the beginning of an option's text", said)
@@ -641,9 +657,11 @@ def _ascii_quotes(text: str) -> str:
 
 
 def _without_denials(said: str) -> str:
-    """Return what is said but for what it denies: "I don't think it's B", "not (A)", "we can rule out option C"."""
+    """Return what is said with a "~" for each letter that it denies: "I don't think it's ~", "not (~)"."""
     folded = said.casefold()
-    return _DENIED.sub("", said) if any(word in folded for word in _MAY_DENY) else said
+    if not any(word in folded for word in _MAY_DENY):
+        return said
+    return _DENIED.sub(lambda denied: _LONE_LETTER.sub("~", denied[0]), said)
 
 
 def _stripped(said: str) -> str:

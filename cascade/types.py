@@ -287,12 +287,14 @@ class Transcript:
 class Question:
     """A question about the recording; without options it is an open one.
 
-    dont_know is the index of the option that says "I don't know", if one does.
+    dont_know is the index of the option that says "I don't know", if one does. prompt is what a chat model is told: the
+    template, filled in but for {transcript}, {question} and {options}; answerers that are not told anything need none.
     """
 
     text: str
     options: tuple[str, ...] = ()
     dont_know: int | None = None
+    prompt: str = ""
 
     def __post_init__(self) -> None:
         if not self.text.strip():

@@ -11,7 +11,7 @@ import pytest
 from cascade.config import CascadeConfig, MainSpeakerSettings, data_folder, load_config, stages_by_name
 from cascade.types import AdmittedTurn, AudioChunk
 
-FILES = sorted(data_folder("configs").iterdir())
+FILES = sorted(data_folder("configs").glob("*.yaml"))
 STAGE = re.compile(r"\s*- use: (?P<use>\w+)\s*(?:# (?P<takes>\w+)\s+-> (?P<gives>\w+)(?:: (?P<says>.+))?)?")
 
 
@@ -29,9 +29,9 @@ def stage_lines(path: Path) -> list[re.Match[str]]:
     return [match for line in path.read_text().splitlines() if (match := STAGE.fullmatch(line))]
 
 
-def test_there_is_nothing_but_configurations() -> None:
+def test_there_is_nothing_but_configurations_and_prompts() -> None:
     assert FILES
-    assert {path.suffix for path in FILES} == {".yaml"}
+    assert {*data_folder("configs").iterdir()} - {*FILES} == {data_folder("configs") / "prompts"}
 
 
 def test_it_is_found_by_its_name(path: Path, config: CascadeConfig) -> None:
