@@ -129,11 +129,12 @@ def entropy(probabilities: Sequence[float]) -> float:
     >>> entropy([0.5, 0.5, 0.0]) == math.log(2)
     True
     """
-    shares = np.asarray(probabilities, np.float64)
-    if not np.isfinite(shares).all() or (shares < 0).any():
+    some = [share for share in probabilities if share != 0]
+    if not all(share > 0 for share in some):
         return math.nan
-    some = shares[shares > 0]
-    return -float(np.sum(some * np.log(some)))
+    shares = np.array(some)
+    nats = -float((shares * np.log(shares)).sum())
+    return nats if math.isfinite(nats) else math.nan
 
 
 def selective_efficacy(accuracies: Sequence[float | None]) -> float | None:
@@ -236,7 +237,8 @@ def _drawn_accuracies(groups: Sequence[Sequence[Scored]]) -> NDArray[np.float64]
     counts = np.array([_counts(group, names) for group in groups], np.float64).reshape(-1, len(names))
     drawn = np.concatenate([weights @ counts.T for weights in _weights(len(names))])
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: an empty group
-        return drawn[:, 0::2] / drawn[:, 1::2]
+        accuracies: NDArray[np.float64] = drawn[:, 0::2] / drawn[:, 1::2]
+    return accuracies
 
 
 def _counts(scored: Sequence[Scored], names: Sequence[str]) -> tuple[list[int], list[int]]:
@@ -257,7 +259,8 @@ def _weights(recordings: int) -> Iterator[NDArray[np.float64]]:
 def _drawn_efficacies(accuracies: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return SE in each draw, (DRAWS,), from its accuracies, (DRAWS, n_accuracies); NaN where one is unknown."""
     with np.errstate(divide="ignore"):  # 1 / 0 is infinite, and SE 0
-        return accuracies.shape[1] / (1 / accuracies).sum(axis=1)
+        efficacies: NDArray[np.float64] = accuracies.shape[1] / (1 / accuracies).sum(axis=1)
+    return efficacies
 
 
 def _interval(drawn: NDArray[np.float64]) -> Interval | None:

@@ -1,19 +1,19 @@
 """How the published evaluation of SH-Bench reads a reply, faults included, so that its numbers can be had again.
 
-The rule, as it is: the text after the last occurrence of each of ten phrases in turn; in what is left, the first capital
-A to E is the answer, wherever it stands. So "Based on the audio, the choice is D" is read as B. (The original also gives
-up on more than ten words without such a capital, where there is no capital to find anyway.) Use it to compare with
-published numbers, and the strict reader to know how good a system is.
+The rule: what follows the last occurrence of each of ten phrases in turn is kept; in what is left, the first capital A
+to E is the answer, wherever it stands. So "Based on the audio, the choice is D" is read as B. (The original also gives
+up on more than ten words without such a capital, where there is none to be found anyway.) It is there for comparing
+with published numbers; the strict reader tells how good a system is.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
+from cascade.scoring.efficacy import entropy
 from cascade.types import Outcome, Question, Reading
 
 _PHRASES: Final = (
@@ -57,11 +57,9 @@ def _chosen(letter: str, question: Question) -> Reading:
 
 
 def published_entropy(probabilities: Sequence[float]) -> float:
-    """Return a distribution's entropy in nats as published: a probability of 0 makes it NaN.
+    """Return a distribution's entropy in nats as published: a probability of 0 makes it NaN, for log 0 is infinite.
 
     >>> published_entropy([0.5, 0.5]), published_entropy([1.0, 0.0])
     (0.6931471805599453, nan)
     """
-    shares = np.asarray(probabilities, np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return -float(np.sum(shares * np.log(shares)))
+    return math.nan if 0 in probabilities else entropy(probabilities)

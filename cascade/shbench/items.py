@@ -91,8 +91,11 @@ def load_predictions(path: Path, *, open_ended: bool = False) -> Iterator[Item]:
         ItemsError: The file cannot be read, is no JSON list, or an item lacks a field or has a wrong one.
     """
     content = _content(path)
-    rows: Sequence[_Answered] = _validated(path, content, _OPEN) if open_ended else _validated(path, content, _ANSWERED)
-    return (_prediction(number, row) for number, row in enumerate(rows))
+    if open_ended:
+        shown_nothing = _validated(path, content, _OPEN)
+        return _predictions(shown_nothing)
+    rows = _validated(path, content, _ANSWERED)
+    return _predictions(rows)
 
 
 def raw_items(path: Path) -> list[dict[str, Any]]:
@@ -314,19 +317,21 @@ def _checked(path: Path, item: Item) -> Item:
     return item
 
 
-def _prediction(number: int, row: _Answered) -> Item:
-    return Item(
-        number,
-        row.question,
-        row.options,
-        row.answer,
-        row.speaker,
-        row.audio,
-        row.partition,
-        idk_answer=row.idk_answer if isinstance(row.idk_answer, str) else "",
-        pred=row.pred if isinstance(row.pred, str) else None,
-        logp=_probabilities(row.logp),
-    )
+def _predictions(rows: Sequence[_Answered]) -> Iterator[Item]:
+    """Yield items without what scoring does not need."""
+    for number, row in enumerate(rows):
+        yield Item(
+            number,
+            row.question,
+            row.options,
+            row.answer,
+            row.speaker,
+            row.audio,
+            row.partition,
+            idk_answer=row.idk_answer if isinstance(row.idk_answer, str) else "",
+            pred=row.pred if isinstance(row.pred, str) else None,
+            logp=_probabilities(row.logp),
+        )
 
 
 def _probabilities(values: object) -> tuple[float, ...] | None:
