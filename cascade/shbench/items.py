@@ -12,13 +12,12 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, final
 
 from pydantic import Field, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
 from cascade.errors import ItemsError
 from cascade.scoring.efficacy import Partition, Speaker
@@ -250,11 +249,11 @@ def _validated_after_python(path: Path, content: bytes, adapter: TypeAdapter[lis
         raise ItemsError(_fault(path, _first(error))) from None
 
 
-def _first(error: ValidationError) -> ErrorDetails:
+def _first(error: ValidationError) -> Mapping[str, Any]:
     return error.errors(include_url=False)[0]
 
 
-def _fault(path: Path, fault: ErrorDetails) -> str:
+def _fault(path: Path, fault: Mapping[str, Any]) -> str:
     """Say what came and what was expected, never the value itself."""
     number, field, *inner = (*fault["loc"], None, None)[: max(2, len(fault["loc"]))]
     if number is None:
@@ -267,7 +266,7 @@ def _fault(path: Path, fault: ErrorDetails) -> str:
     return f"{_place(path, int(number))}, field '{where}' {_came(fault)}, expected {expected}; mend the file"
 
 
-def _came(fault: ErrorDetails) -> str:
+def _came(fault: Mapping[str, Any]) -> str:
     """Say what stands where the fault is."""
     match fault["type"]:
         case "missing":

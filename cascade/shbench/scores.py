@@ -122,7 +122,7 @@ class Asked:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Predictions:
     """A file of replies, and what each reader that can makes of them.
 
@@ -149,6 +149,7 @@ class System:
     """One system in one setting: its files, None for a mode that is not there, and its score by each reader."""
 
     name: str
+    setting: Setting
     general: Predictions | None
     selective: Predictions | None
     scores: Mapping[str, SystemScore]
@@ -157,11 +158,6 @@ class System:
     def files(self) -> tuple[Predictions, ...]:
         """The files that there are."""
         return tuple(file for file in (self.general, self.selective) if file)
-
-    @property
-    def setting(self) -> Setting:
-        """How it was asked; the selective file tells whether with a description."""
-        return self.files[-1].setting
 
 
 @final
@@ -458,15 +454,14 @@ _Place = tuple[tuple[str, str], Mode, Setting]
 def _systems(marked: Sequence[Predictions], readers: Iterable[str]) -> tuple[System, ...]:
     """Put the two modes of each system together."""
     there = _by_place(marked)
-    partners = {file.file: _partner(file, there) for file in marked if file.mode is Mode.SELECTIVE}
-    taken = {general.file for general in partners.values() if general}
     labels = _labels({file.system for file in marked})
+    generals = {file: _partner(file, there) for file in marked if file.mode is Mode.SELECTIVE}
     systems = []
     for file in marked:
-        if file.file in partners:
-            systems.append(_system(labels[file.system], partners[file.file], file, readers))
-        elif file.file not in taken:
-            systems.append(_system(labels[file.system], file, None, readers))
+        if file in generals:
+            systems.append(_system(labels[file.system], file.setting, generals[file], file, readers))
+        elif file not in generals.values():
+            systems.append(_system(labels[file.system], file.setting, file, None, readers))
     return tuple(systems)
 
 
@@ -506,15 +501,19 @@ def _label(folder: str, bare: str) -> str:
     return (re.sub(r"[-_. ]?qa$", "", bare) or Path(folder).name or "system") if folder else bare
 
 
-def _system(name: str, general: Predictions | None, selective: Predictions | None, readers: Iterable[str]) -> System:
+def _system(
+    name: str,
+    setting: Setting,
+    general: Predictions | None,
+    selective: Predictions | None,
+    readers: Iterable[str],
+) -> System:
     """Score a system by each reader. Where there is no 'I don't know' to choose, there is no efficacy to speak of."""
     scores = {}
     for reader in readers:
         found = score(*(file.scored(reader) if file else None for file in (general, selective)))
-        scores[reader] = found
-        if selective and not selective.setting.idk_option:
-            scores[reader] = SystemScore(found.general, found.selective, None, None)
-    return System(name, general, selective, scores)
+        scores[reader] = found if setting.idk_option else SystemScore(found.general, found.selective, None, None)
+    return System(name, setting, general, selective, scores)
 
 
 def _one_mode_only(systems: Sequence[System]) -> Iterator[Finding]:
