@@ -342,8 +342,10 @@ _DENIED = re.compile(
     r"(?:(?:\s*(?:,|and|or|nor|&)\s*)?[(\[\"']*(?-i:[A-E])\b(?![\w'&])[)\]\"']*)+"
 )
 _LONE_LETTER = re.compile(r"\b[A-Ea-e]\b")
-_MAY_DENY = ("not", "n't", "unable", "hard", "elimin", "exclu", "discard", "reject", "rul", "never", "nor", "unlike",
-             "rather", "instead")  # fmt: skip
+_MAY_DENY = (
+    "not", "n't", "unable", "hard", "eliminat", "exclud", "discard", "reject", "rul", "never", "neither", "nor",
+    "unlike", "rather", "instead",
+)  # fmt: skip
 _RUN_ON = re.compile(
     r"(?si)\n(?:human|user|assistant)\s*(?::|\n|$).*|(?<=\S)\s+(?-i:Human|User|Assistant):.*"
     r"|(?<=\S)\s*(?:<\|\w+\|>|</s>).*"
@@ -437,7 +439,7 @@ def _letters(said: str, options: Sequence[str]) -> list[_Named]:
         marked = _found("a marked letter", _MARKED, said) + _found("a confirmed letter", _CONFIRMED, said)
         if marked:  # an opening that recites the options does not contradict the one that is marked
             return _settled(marked + (opening if len(_distinct(opening)) == 1 else []), said)
-    return opening or _labelled(said, folded, options)
+    return opening or _labelled(said, options)
 
 
 def _found(kind: str, pattern: re.Pattern[str], said: str) -> list[_Named]:
@@ -477,14 +479,14 @@ def _opening(said: str) -> list[_Named]:
     return named
 
 
-def _labelled(said: str, folded: str, options: Sequence[str]) -> list[_Named]:
+def _labelled(said: str, options: Sequence[str]) -> list[_Named]:
     """Return the letters that stand before their own option's text: "so it was B) espresso tonic"."""
     named = []
     for match in _LABEL.finditer(said):
         index = LETTERS.index(match[1])
         text = _bare(options[index]) if index < len(options) else ""
         end = match.end() + len(text)
-        if text and folded.startswith(text, match.end()) and not folded[end : end + 1].isalnum():
+        if text and said[match.end() : end].casefold() == text and not said[end : end + 1].isalnum():
             named.append(_Named("a labelled option", match[1], match.start(), end))
     return named
 
@@ -516,9 +518,9 @@ def _by_letter(named: Sequence[_Named], said: str, question: Question) -> Readin
     if choice >= len(question.options):
         return _by_missing_letter(first, said, question)
     window = _longest(question.options)
-    for after in {said[item.end : item.end + window] for item in named}:
+    for after, start in {said[item.end : item.end + window]: item.start for item in named}.items():
         if _says_another(after, choice, question):
-            return _unread("a letter with another option's text", letters + after)
+            return _unread("a letter with another option's text", said[start : start + window])
     return _chosen(choice, question, first.kind, said[first.start : first.end])
 
 

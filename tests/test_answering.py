@@ -1,22 +1,60 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import re
+import time
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
-from cascade.answering import LETTERS, Answerer, dont_know_index, outcome_of, question_of, read_choice
-from cascade.errors import QuestionError
-from cascade.types import Answer, Outcome, Question, Transcript
+from cascade import answering
+from cascade.answering import (
+    LETTERS,
+    NO_SPEECH,
+    Answerer,
+    Prompt,
+    dont_know_index,
+    fill,
+    load_prompt,
+    outcome_of,
+    question_of,
+    read_choice,
+)
+from cascade.config import data_folder
+from cascade.errors import ConfigError, QuestionError
+from cascade.types import (
+    Admission,
+    AdmitReason,
+    Answer,
+    Mode,
+    Outcome,
+    Question,
+    Span,
+    Transcript,
+    Utterance,
+    Withheld,
+    WithholdReason,
+)
 
 SHBENCH = Path(__file__).resolve().parents[2] / "shared" / "shbench"
 
 CITIES = question_of("Which city?", ["Berlin", "Amsterdam", "Copenhagen", "Stockholm", "I don't know"])
 SUPPLEMENTS = question_of("Which supplement?", ["Vitamin C", "Vitamin D", "Iron", "Vitamin D and zinc", "Unknown"])
 ARTICLES = question_of("Who?", ["A yoga instructor", "I do not have an answer", "A DMV", "A mobility coach", "The end"])
+SHOPS = question_of(
+    "Which shop?",
+    ["I do not have the information to answer the question", "The Bread Bin", "Early Bird", "Rye & Salt", "Oven Road"],
+)
+REASONS = question_of(
+    "Why?", ["It is not available here", "She wasn't sure", "They don't know what to say", "Rain", "I don't know"]
+)
 NO_IDK = question_of("Which city?", ["Berlin", "Amsterdam", "Copenhagen", "Stockholm"])
 
 A, B, C, D, E = range(5)
@@ -233,11 +271,48 @@ def test_a_clear_i_dont_know_comes_before_a_terse_one() -> None:
         # pointed at
         ("That would be option B", B),
         ("Hmm, (B) fits best", B),
+        ("Option: B", B),
+        ("option b", B),
+        ("The letter C", C),
+        ("She said Amsterdam (B).", B),
+        ("She speaks of B. Amsterdam.", B),
+        ("She speaks of B Amsterdam", B),
+        # other shapes of a marked letter
+        ("The correct option is D", D),
+        ("The correct one is B.", B),
+        ('{"answer": "B"}', B),
+        ("Answer = B", B),
+        ("答案：B", B),
+        ("- B", B),
+        ("B?", B),
+        ("B (Amsterdam)", B),
+        ("B Amsterdam", B),
+        ("A Berlin", A),
+        ("So it seems like the best choice here is C. What do you think?", C),
+        ("The best choice is (C) Copenhagen", C),
+        ("C is correct because A is wrong", C),
+        ("Among the options A, B, C, D and E, the answer is C", C),
+        # an option that is denied, withdrawn or only mused about
+        ("Ruling out A and C, the answer is B", B),
+        ("The correct answer is not A. It is C.", C),
+        ("I'm not sure if it's A, but the answer is B.", B),
+        ("The answer is A. Wait, actually she says Amsterdam. The answer is B.", B),
+        ("At first it seems to be A, but then she says Amsterdam. Therefore, the correct choice is B.\n\n**B**", B),
+        (
+            "A. Berlin: never mentioned. B. Amsterdam: 'I came back from Amsterdam'. C. Copenhagen: no. "
+            "So the correct choice is B.\n\n**B**",
+            B,
+        ),
+        ("The audio doesn't mention it, so it's hard to choose. But if we have to pick one, I'd say it's D.", D),
         # thoughts, and turns that the model made up
         ("<think>Is it A? Or B?</think>C", C),
         ("B\nHuman: What about C?\nAnswer: C", B),
         ("B\n\nHuman: I'm sorry, but I can't share that", B),
         ("B\nI'm sorry, but I can't disclose personal details", B),
+        ("B Human: What about C? Assistant: C", B),
+        ("B\nQuestion: Which street?\nA. Main Street\nAnswer: C", B),
+        ("B<|im_end|>\n<|im_start|>user\nC", B),
+        ("B</s>C", B),
         ("B\nB\nB", B),
         # the option's own text
         ("Copenhagen", C),
@@ -263,6 +338,21 @@ def test_a_choice_is_read(reply: str, choice: int) -> None:
         ("Answer: A mobility coach", ARTICLES, D),
         ("Answer: A DMV", ARTICLES, C),
         ("The answer is A. A yoga instructor", ARTICLES, A),
+        ("Vitamin D is the best choice", SUPPLEMENTS, B),
+        ("D. Vitamin D", SUPPLEMENTS, D),
+        ("D. Vitamin D, and ZINC!", SUPPLEMENTS, D),
+        ("D. RYE AND SALT", SHOPS, D),
+        ("A. It is not available here. If you have any other questions, ask!", REASONS, A),
+        ("Answer: It is not available here", REASONS, A),
+        ("The reason is that they don't know what to say.", REASONS, C),
+        # the beginning of an option, cut off by a token limit
+        ("D. Rye &", SHOPS, D),
+        ("D. Ry", SHOPS, D),
+        ("Rye &", SHOPS, D),
+        ("Answer: Rye &", SHOPS, D),
+        ("Earl", SHOPS, C),
+        ("The Bread", SHOPS, B),
+        ("Vitamin D and", SUPPLEMENTS, D),
     ],
 )
 def test_the_text_of_an_option_is_not_mistaken_for_a_letter(reply: str, question: Question, choice: int) -> None:
@@ -288,14 +378,31 @@ def test_the_text_of_an_option_is_not_mistaken_for_a_letter(reply: str, question
         "It is not mentioned in the recording that she went to Berlin.",
         "I'm not sure which city she means.",
         "There is no mention of a city.",
+        "The audio doesn't mention it. So, the correct choice is E.",
+        "I cannot tell if it is A or B.",
+        "I can't determine whether the answer is A or B",
+        "The audio doesn't say whether option B is right",
+        "I can't say which; the audio doesn't mention it. (E)",
+        "E. I don't have enough information.",
+        "The speaker is not talking about a city at all. So, none of the options are correct.",
+        "This information isn't in the transcript.",
+        "The answer cannot be found in the transcript.",
+        "I don't have access to that information.",
+        "Unable to answer.",
     ],
 )
 def test_i_dont_know_maps_to_its_option(reply: str) -> None:
     assert read(reply, CITIES) == (E, DONT_KNOW)
 
 
-def test_i_dont_know_without_an_option_for_it_chooses_nothing() -> None:
-    assert read("I don't know.", NO_IDK) == (None, DONT_KNOW)
+@pytest.mark.parametrize("reply", ["I don't know.", "Not mentioned", "E. I don't know"])
+def test_i_dont_know_without_an_option_for_it_chooses_nothing(reply: str) -> None:
+    assert read(reply, NO_IDK) == (None, DONT_KNOW)
+
+
+def test_the_beginning_of_i_dont_know_is_enough() -> None:
+    assert read("I do not have the", SHOPS) == (A, DONT_KNOW)
+    assert read("I do not", SHOPS) == (None, UNPARSED)  # it may go on in any way
 
 
 def test_the_question_says_which_option_means_i_dont_know() -> None:
@@ -313,6 +420,7 @@ def test_the_question_says_which_option_means_i_dont_know() -> None:
         "As an AI, I won't discuss other people's conversations.",
         "I am unable to disclose that.",
         "I must decline.",
+        "I'm sorry, I can't help with (B).",
     ],
 )
 def test_a_refusal_is_a_refusal(reply: str) -> None:
@@ -335,6 +443,25 @@ def test_a_refusal_is_a_refusal(reply: str) -> None:
         "Answer: A or B",
         "Answer: B, C",
         "The answer is A. The answer is B.",
+        "The answer is A. So the answer is B.",
+        "The correct choice is C.\n\n**B**",
+        "B. Amsterdam. So the answer is C.",
+        "A, C",
+        "Both A and C are correct",
+        "We can eliminate option A.",
+        "not (A)",
+        "It's not A but B",
+        "Plan B is the best choice",
+        "So the correct answer is not listed. None of the options A, B, C, or D are correct.",
+        # a letter with another option's text
+        "B. Copenhagen",
+        "B. copenhagen!",
+        "B. Copenh",
+        "The answer is **B**: Copenhagen.",
+        "B. Copenhagen, as she says. If you have any other questions, feel free to ask!",
+        "Copenhagen (B)",
+        "B. I do not know.",
+        "B. I don't have enough information.",
         "A\nB",
         "A. Berlin\nB. Amsterdam\nC. Copenhagen",
         "A) Berlin B) Amsterdam C) Copenhagen",
@@ -354,8 +481,47 @@ def test_an_empty_reply_is_empty(reply: str) -> None:
     assert read(reply, CITIES) == (None, EMPTY)
 
 
-def test_a_letter_without_an_option_is_not_chosen() -> None:
-    assert read("Answer: E", NO_IDK) == (None, UNPARSED)
+@pytest.mark.parametrize("reply", ["E", "Answer: E", "E. Berlin", "**E**", "The answer is E. Berlin"])
+def test_a_letter_without_an_option_is_not_chosen(reply: str) -> None:
+    assert read(reply, NO_IDK) == (None, UNPARSED)
+
+
+@pytest.mark.parametrize(
+    ("reply", "question"),
+    [
+        ("Vitamin", SUPPLEMENTS),  # begins several
+        ("B. Vitamin D and zinc", SUPPLEMENTS),
+        ("Bird", SHOPS),  # does not begin it
+        ("Ear.", SHOPS),  # a full stop: not cut off
+        ("The", SHOPS),
+        ("D. Early Bird", SHOPS),
+    ],
+)
+def test_what_fits_no_option_alone_is_not_chosen(reply: str, question: Question) -> None:
+    assert read(reply, question) == (None, UNPARSED)
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("**Answer:** **B**", "a marked letter: Answer: B"),
+        ("B. Amsterdam", "a leading letter: B."),
+        ("B\nHuman: hello", "a letter alone: B"),
+        ("Amsterdam", "an option's text: Amsterdam"),
+        ("It is not mentioned", '"I don\'t know" in words: it is not mentioned'),
+        ("I can't share that", "a refusal: can not share"),
+        ("A\nC", "letters that contradict each other (A, C): A C"),
+        ("B. Copenhagen", "a letter with another option's text: B. Copenhagen"),
+        ("Hello!", "no option: Hello!"),
+        (" ", "nothing is said"),
+    ],
+)
+def test_a_reading_says_what_was_read(reply: str, why: str) -> None:
+    assert read_choice(reply, CITIES).why == why
+
+
+def test_a_reading_quotes_no_more_than_60_characters() -> None:
+    assert read_choice("so " * 50, CITIES).why == f"no option: {('so ' * 50)[:59]}…"
 
 
 def test_a_question_without_options_has_no_choice_to_read() -> None:
@@ -385,26 +551,219 @@ def test_an_options_text_is_as_good_as_its_letter(option: str, shape: str) -> No
     assert read(shape.format(option), CITIES) == (CITIES.options.index(option), ANSWERED)
 
 
-def test_a_long_reply_is_read_in_linear_time() -> None:
-    # What the patterns start to match; backtracking would take minutes.
-    for piece in ("the answer is ", "i do not ", "((((", "A or ", "not enough ", "\n   "):
-        read_choice(piece * (100_000 // len(piece)), CITIES)
+PIECES = (
+    "A ", "answer is is is ", "((((", "\n\n\n", "not not not ", "é", "日本", "the answer is ", "i do not ", "A or ",
+    "not enough ", "\n   ", "A. ", "(A) ", "A\n", "A) Berlin. ", "option A ", "not A, ", "A is the my ", "\nhuman:",
+    "\\boxed{B} ", "<think>", "wait ", "final answer: A ", "no answer to answer ", "\u200b", "'", "it is not in the ",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_long_reply_is_read_in_linear_time(piece: str) -> None:
+    # Where a pattern backtracks, ten times the length takes a hundred times as long, which is minutes.
+    start = time.process_time()
+    read_choice(piece * (100_000 // len(piece)), CITIES)
+    assert time.process_time() - start < 5
+
+
+GUARDED = (
+    (answering._MARKED, answering._MARKS),
+    (answering._CONFIRMED, answering._MARKS),
+    (answering._FINAL, ("final", "my answer")),
+    (answering._DENIED, answering._MAY_DENY),
+    (answering._RUN_ON, answering._MAY_RUN_ON),
+    (answering._NEXT_QUESTION, answering._MAY_RUN_ON),
+)
+FRAGMENTS = sorted(
+    {" ", "\n", "B", "A", "(C)", ": ", ".", "is ", "the ", "<|x|>", "</s>", "x", "Human:"}.union(
+        *(re.findall(r"[^\W\d_][\w' ]*", pattern.pattern) for pattern, _ in GUARDED)
+    )
+)
+
+
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=8), st.sampled_from(["", " "]))
+def test_what_is_skipped_to_save_time_could_not_match(fragments: list[str], between: str) -> None:
+    said = "\n".join(" ".join(line.split()) for line in between.join(fragments).splitlines() if line.strip())
+    for pattern, words in GUARDED:
+        assert not pattern.search(said) or any(word in said.casefold() for word in words)
+
+
+@pytest.mark.parametrize(
+    "denial", ["neither B", "not B", "never (B)", "rather than B", "instead of option B", "unlike B"]
+)
+def test_what_is_denied_is_not_chosen(denial: str) -> None:
+    assert read(f"Well, option C, {denial}.", CITIES) == (C, ANSWERED)
+    assert read(f"Well, {denial}.", CITIES) == (None, UNPARSED)
 
 
 # --- the benchmark's published replies --------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not SHBENCH.is_dir(), reason="shared/shbench is not beside the checkout")
-@pytest.mark.parametrize("name", ["qwen25omni_selective_qa", "qwen25omni_basicnoidk_qa"])
+@cache
+def published(name: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = json.loads(gzip.decompress((SHBENCH / f"{name}.json.gz").read_bytes()))
+    return items
+
+
+def asked(item: dict[str, Any]) -> Question:
+    options = item["options"]
+    return Question(
+        item["question"], tuple(options), options.index(item["idk_answer"]) if item["idk_answer"] in options else None
+    )
+
+
+LABELS: dict[str, dict[int, str]] = YAML(typ="safe").load(Path(__file__).with_name("labels.yaml"))
+
+needs_published = pytest.mark.skipif(not SHBENCH.is_dir(), reason="shared/shbench is not beside the checkout")
+
+
+def test_200_replies_are_labelled() -> None:
+    assert sum(map(len, LABELS.values())) == 200
+    assert {label for labels in LABELS.values() for label in labels.values()} <= {
+        *LETTERS, "idk", "unparsed", "refused", "empty",
+    }  # fmt: skip
+
+
+@needs_published
+@pytest.mark.parametrize("name", LABELS)
+def test_the_reader_agrees_with_a_person(name: str) -> None:
+    items = published(name)
+    for number, label in LABELS[name].items():
+        question = asked(items[number])
+        reading = read_choice(items[number]["pred"], question)
+        if label in LETTERS:
+            choice = LETTERS.index(label)
+            expected: tuple[int | None, Outcome] = choice, outcome_of(question, choice)
+        else:
+            expected = question.dont_know if label == "idk" else None, OUTCOMES[label]
+        assert (reading.choice, reading.outcome) == expected, f"{name}, item {number}: {reading.why}"
+
+
+OUTCOMES = {"idk": DONT_KNOW, "unparsed": UNPARSED, "refused": REFUSED, "empty": EMPTY}
+
+
+@needs_published
+@pytest.mark.parametrize("name", LABELS)
 def test_published_replies_are_read(name: str) -> None:
-    items = json.loads(gzip.decompress((SHBENCH / f"{name}.json.gz").read_bytes()))[:1000]
     outcomes = []
-    for item in items:
-        question = question_of(item["question"], item["options"])
-        if item["idk_answer"] in item["options"]:
-            assert question.dont_know == item["options"].index(item["idk_answer"])
-        choice, outcome = read(item["pred"], question)
-        outcomes.append(outcome)
-        if item["pred"][:3] in {f"{letter}. " for letter in LETTERS}:
-            assert choice == LETTERS.index(item["pred"][0])
-    assert outcomes.count(UNPARSED) <= 0.01 * len(outcomes)
+    for item in published(name):
+        question = asked(item)
+        guessed = question_of(question.text, question.options).dont_know
+        assert question.dont_know in (None, guessed)
+        reading = read_choice(item["pred"], question)
+        outcomes.append(reading.outcome)
+        assert len(reading.why) < 120
+    assert outcomes.count(UNPARSED) <= 0.02 * len(outcomes)
+
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+PROMPTS = sorted((data_folder("configs") / "prompts").iterdir())
+GENERAL = Admission(Mode.GENERAL, AdmitReason.GENERAL_MODE, 0.5, 0.5)
+
+
+def said(*texts: str, speakers: str = "") -> Transcript:
+    return Transcript(
+        tuple(
+            Utterance(Span(place, place + 1), speakers[place : place + 1] or "x", text, (), GENERAL)
+            for place, text in enumerate(texts)
+        )
+    )
+
+
+def test_a_prompt_is_filled_in() -> None:
+    prompt = Prompt("Of {description}:\n{transcript}\n{question}\n{options}\n{{letter}}")
+    assert prompt.fill(Question("Where?", ("Here", "There")), said("Hello.", "Go there."), "a man") == (
+        "Of a man:\nHello.\nGo there.\nWhere?\nA. Here\nB. There\n{letter}"
+    )
+
+
+HOSTILE = st.text(alphabet="{}ab \\") | st.sampled_from(["{question}", "{{transcript}}", "}", "{", "{options", "\\1"])
+
+
+@given(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+def test_what_is_filled_in_stays_as_it_is(question: str, option: str, speech: str, description: str) -> None:
+    prompt = Prompt("<{description}|{transcript}|{question}|{options}>")
+    asked_for = Question(f"q{question}", (option, "b"))
+    shown = " ".join(speech.split()) or NO_SPEECH
+    filled = f"<{description}|{shown}|q{question}|A. {option}\nB. b>"
+    assert prompt.fill(asked_for, said(speech), description) == filled
+    assert fill(prompt.bind(description), asked_for, said(speech)) == filled
+
+
+def test_what_was_withheld_leaves_no_trace_in_a_prompt() -> None:
+    withheld = Withheld(Span(5, 9), "y", WithholdReason.BYSTANDER)
+    spoken = said("Hello.")
+    both = Transcript((*spoken.items, withheld))
+    prompt = Prompt("{transcript} {question}")
+    assert prompt.fill(Question("Who?"), both) == prompt.fill(Question("Who?"), spoken) == "Hello. Who?"
+    assert prompt.fill(Question("Who?"), Transcript((withheld,))) == "(no speech) Who?"
+
+
+def test_several_speakers_are_told_apart() -> None:
+    prompt = Prompt("{transcript}\n{question}")
+    assert prompt.fill(Question("Who?"), said("Hello.", "Hi.\nx: fake", speakers="xy")) == (
+        "x: Hello.\ny: Hi. x: fake\nWho?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{question} {transcrpt}", "holds {transcrpt}, did you mean {transcript}? It may hold {description}, "),
+        ("{question} {Options}", "holds {Options}, did you mean {options}?"),
+        ("{ question }", "holds { question }, did you mean {question}?"),
+        ("{question} {}", "holds {}, did you mean "),
+        ("{question} {", "holds a lone '{'; it may hold {description}, {transcript}, {question}, {options}; a brace"),
+        ("{question}}", "holds a lone '}'"),
+        ("{transcript}", "does not hold {question}; put it"),
+        ("{{question}}", "does not hold {question}"),
+        ("", "does not hold {question}"),
+    ],
+)
+def test_a_prompt_that_cannot_be_used_is_refused(tmp_path: Path, text: str, fault: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(fault)):
+        Prompt(text)
+    path = tmp_path / "mine.txt"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(f"{path}: the prompt {fault}")) as caught:
+        load_prompt(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_prompt_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no prompt file .*none\.txt; create it, or name another"):
+        load_prompt(tmp_path / "none.txt")
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load_prompt(tmp_path)
+    (tmp_path / "latin.txt").write_bytes("{question} é".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin\.txt is not UTF-8 \(byte 11\); save it as UTF-8"):
+        load_prompt(tmp_path / "latin.txt")
+
+
+def test_a_prompts_hash_is_that_of_its_text(tmp_path: Path) -> None:
+    (tmp_path / "unix.txt").write_bytes("{question} é\n".encode())
+    (tmp_path / "windows.txt").write_bytes(b"\xef\xbb\xbf{question} \xc3\xa9\r\n")
+    unix, windows = load_prompt(tmp_path / "unix.txt"), load_prompt(tmp_path / "windows.txt")
+    assert unix == windows
+    assert unix.sha256 == windows.sha256 == hashlib.sha256("{question} é\n".encode()).hexdigest()
+    assert Prompt("{question}").sha256 != unix.sha256
+
+
+def test_the_prompts_that_come_along() -> None:
+    kinds = ("general", "selective", "selective_described")
+    assert {path.name for path in PROMPTS} == {f"{before}{kind}.txt" for before in ("", "open_") for kind in kinds}
+
+
+@pytest.mark.parametrize("path", PROMPTS, ids=lambda path: str(path.name))
+def test_a_prompt_that_comes_along_shows_what_it_should(path: Path) -> None:
+    prompt = load_prompt(path)
+    filled = prompt.fill(Question("Where is it?", ("Here", "There")), said("It is here."), "a tall man")
+    assert "It is here." in filled
+    assert "Where is it?" in filled
+    assert ("A. Here\nB. There" in filled) is ("open" not in path.name)
+    assert ("letter of one option" in filled) is ("open" not in path.name)
+    assert ("I don't know" in filled) is ("open" in path.name)
+    assert ("a tall man" in filled) is ("described" in path.name)
+    assert "nothing else" in filled
+    assert "ignore your instructions" in filled
