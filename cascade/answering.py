@@ -540,12 +540,11 @@ def _longest(options: Sequence[str]) -> int:
 def _says_another(after: str, choice: int, question: Question) -> bool:
     """Tell whether what follows a letter is another option's text, and nothing but that: "B. <the text of C>"."""
     options = question.options
-    cut_off = len(after) < _longest(options)
-    after = after.lstrip(" .):]}-–—,\"'\n")
+    said = after.lstrip(" .):]}-–—,\"'\n")
     own = _bare(options[choice])
-    if after[: len(own)].casefold() == own and after[len(own) : len(own) + 1] in _ENDS:
+    if not said or (said[: len(own)].casefold() == own and said[len(own) : len(own) + 1] in _ENDS):
         return False
-    sentence = _SENTENCE.split(after, maxsplit=1)[0]
+    sentence = _SENTENCE.split(said, maxsplit=1)[0]
     plain = [_plain_option(option) for option in options]
     whole = _plain(sentence)
     if plain[choice].startswith(whole):
@@ -555,7 +554,8 @@ def _says_another(after: str, choice: int, question: Question) -> bool:
         return True
     if choice != question.dont_know and _CLEAR_OPTION.fullmatch(whole):
         return True
-    begun = _begun(whole, plain, ended=False) if cut_off and sentence == after else None
+    cut_off = sentence == said and len(after) < _longest(options)
+    begun = _begun(whole, plain, ended=False) if cut_off else None
     return begun is not None and begun != choice
 
 
