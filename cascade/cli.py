@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from cascade.check import Report
+    from cascade.config import CascadeConfig
     from cascade.output.recordings import Heard
     from cascade.run import Done, Failed
+    from cascade.shbench import running
+    from cascade.shbench.results import Results
     from cascade.types import AudioChunk
 
 SOME_FAILED = 1
@@ -68,30 +73,65 @@ def _app() -> None:
 @app.command()
 def run(
     config: ConfigOption,
-    recordings: Annotated[list[str], typer.Argument(help="Audio files of any format; - reads standard input.")],
+    recordings: Annotated[
+        list[str] | None, typer.Argument(help="Audio files of any format; - reads standard input. None: a benchmark.")
+    ] = None,
     mode: Annotated[
-        ModeName, typer.Option(help="selective: the main speaker only. general: everyone, labelled.")
-    ] = ModeName.SELECTIVE,
+        ModeName | None,
+        typer.Option(
+            help="selective: the main speaker only. general: everyone, labelled. A benchmark runs in both.",
+            show_default=False,
+        ),
+    ] = None,
     enrolment: Annotated[
         list[Path] | None,
         typer.Option(help="The main speaker alone, 5 to 10 s; repeatable. Without it: the dominant speaker."),
     ] = None,
     question: Annotated[list[str] | None, typer.Option(help="Asked about each recording; repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the outputs. Without it nothing is written.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A benchmark's questions, in SH-Bench's format (.json, .json.gz).")
+    ] = None,
+    audio_root: Annotated[
+        Path | None, typer.Option(help="Folder of the benchmark's recordings; by default that of its questions.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the benchmark's first so many recordings.")] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Only part I of N of the benchmark's recordings; see merge.")
+    ] = None,
 ) -> None:
-    """Hear recordings, keep what the main speaker said, print the transcript, and answer from it."""
-    from cascade.answering import question_of
+    """Hear recordings, keep what the main speaker said, print the transcript, and answer from it.
+
+    Without a recording: run a benchmark, by default the small one that comes with cascade, and score it. With --out the
+    same command goes on where a stopped one ended.
+    """
     from cascade.config import load_config
-    from cascade.run import Failed
-    from cascade.run import run as run_all
-    from cascade.types import Mode
+    from cascade.errors import ConfigError
 
     settings = load_config(config)
     if enrolment:
         settings = settings.with_enrolment(enrolment)
-    questions = [question_of(text) for text in question or ()]
     if not settings.gated:
         notes.print(NO_GATE)
+    if recordings:
+        if (data, audio_root, limit, shard) != (None, None, None, None):
+            raise ConfigError("--data, --audio-root, --limit and --shard are for a benchmark; leave the recordings out")
+        _run_recordings(settings, recordings, mode or ModeName.SELECTIVE, question or (), out)
+    elif question:
+        raise ConfigError("a question was given, but no recording; name the recordings, or leave the question out")
+    else:
+        _run_benchmark(settings.with_benchmark(data, audio_root), Path(config).stem, mode, out, limit, shard)
+
+
+def _run_recordings(
+    settings: CascadeConfig, recordings: Sequence[str], mode: ModeName, texts: Sequence[str], out: Path | None
+) -> None:
+    from cascade.answering import question_of
+    from cascade.run import Failed
+    from cascade.run import run as run_all
+    from cascade.types import Mode
+
+    questions = [question_of(text) for text in texts]
     failed = 0
     progress = _Progress()
     try:
@@ -106,6 +146,78 @@ def run(
     finally:
         progress.stop()
     raise typer.Exit(0 if not failed else UNUSABLE if failed == len(recordings) else SOME_FAILED)
+
+
+def _run_benchmark(
+    settings: CascadeConfig, name: str, mode: ModeName | None, out: Path | None, limit: int | None, shard: str | None
+) -> None:
+    from cascade.shbench.plan import Shard, make_plan
+    from cascade.shbench.results import run_plan
+    from cascade.types import Mode
+
+    modes = tuple(Mode) if mode is None else (Mode(mode.value),)
+    part = None if shard is None else Shard.of(shard)
+    plan = make_plan(settings, name, modes=modes, limit=limit, shard=part)
+    progress = _BenchmarkProgress()
+    try:
+        results = run_plan(plan, out, progress)
+    except KeyboardInterrupt:
+        progress.stop()
+        kept = (
+            "what was answered is kept; the same command goes on"
+            if out
+            else "nothing was kept, since there is no --out"
+        )
+        notes.print(f"stopped; {kept}")
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        progress.stop()
+    _show_results(results, out)
+    if results.failed:
+        notes.print(
+            f"error: {len(results.failed)} recordings or questions failed and are not in the scores; "
+            "the same command tries them again"
+        )
+    raise typer.Exit(SOME_FAILED if results.failed else 0)
+
+
+@app.command()
+def merge(
+    shards: Annotated[list[Path], typer.Argument(help="The --out folders of all --shard runs.")],
+    out: Annotated[Path, typer.Option(help="Folder for the whole run.")],
+) -> None:
+    """Put the shards of one benchmark run together, as if it had been run whole."""
+    from cascade.shbench.results import merge as merge_shards
+
+    _show_results(merge_shards(shards, out), out)
+
+
+@app.command()
+def score(
+    files: Annotated[list[Path], typer.Argument(help="Prediction files in SH-Bench's format (.json, .json.gz).")],
+    mode: Annotated[
+        list[ModeName] | None,
+        typer.Option(help="Where file names do not tell: for all files, or once for each in their order."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Says that all files are of one system, and names it.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The benchmark's questions, to find missing ones.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for scores.json, scores.md, items.jsonl, figure 4.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print scores.json instead of a table.")] = False,
+) -> None:
+    """Score predictions of any system: accuracies with intervals, Selective Efficacy, what is wrong with the files."""
+    from cascade.shbench.results import score_predictions, write_scores
+    from cascade.types import Mode
+
+    modes = None if mode is None else [Mode(one.value) for one in mode]
+    scores = score_predictions(files, modes, name, data)
+    if out is not None:
+        write_scores(out, scores)
+    if as_json:
+        screen.print(json.dumps(scores.as_dict(), indent=2))
+    else:
+        _show_scores(scores.as_dict())
+    if out is not None and not as_json:
+        screen.print(f"written to {_plain(str(out))}")
 
 
 @app.command()
@@ -226,6 +338,59 @@ class _Progress:
         return bar
 
 
+class _BenchmarkProgress:
+    """How far a benchmark is, with the time that is left: a bar on a terminal, a line now and then elsewhere."""
+
+    EVERY_S = 30.0
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+        self._began_s = self._said_s = time.monotonic()
+
+    def progress(self, behind_s: float, total_s: float) -> None:
+        """Show how many seconds of audio are behind, of how many."""
+        now_s = time.monotonic()
+        if notes.is_terminal:
+            self._bar = self._bar or self._started()
+            self._bar.update(self._bar.task_ids[0], completed=behind_s, total=total_s)
+        elif behind_s and now_s - self._said_s >= self.EVERY_S:
+            self._said_s = now_s
+            left_s = (now_s - self._began_s) * (total_s - behind_s) / behind_s
+            notes.print(f"{behind_s:.0f} of {total_s:.0f} s of audio heard, about {_clock(left_s)} left")
+
+    def failed(self, failed: running.Failed) -> None:
+        """Say at once that something failed, above the bar."""
+        notes.print(f"error: {_plain(failed.recording)}: {_plain(str(failed.error))}")
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = None
+
+    def _started(self) -> Progress:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        bar = Progress(
+            TextColumn("benchmark"),
+            BarColumn(),
+            TextColumn("{task.completed:.0f} of {task.total:.0f} s of audio"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=notes,
+            transient=True,
+            redirect_stdout=False,
+        )
+        bar.add_task("benchmark")
+        bar.start()
+        return bar
+
+
+def _clock(duration_s: float) -> str:
+    minutes, seconds = divmod(round(duration_s), 60)
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
 def _plain(text: str) -> str:
     """Return text from outside as one line that cannot steer a terminal."""
     from cascade.rendering import one_line
@@ -260,6 +425,23 @@ def _show_heard(recording: str, heard: Heard) -> None:
     screen.print(f"  {heard.totals}")
     if heard.undecided and not heard.totals.admitted_s:
         screen.print("  nobody dominated, so nobody was let through; tell whom to hear with --enrolment")
+
+
+def _show_results(results: Results, out: Path | None) -> None:
+    if results.moved is not None:
+        notes.print(f"the folder held another run; its files are in {_plain(str(results.moved))} now")
+    _show_scores(results.scores.as_dict())
+    for line in results.lines:
+        screen.print(line)
+    if out is not None:
+        screen.print(f"written to {_plain(str(out))}")
+
+
+def _show_scores(scores: Mapping[str, Any]) -> None:
+    from cascade.shbench.comparison import load_paper, screen_table
+
+    for line in screen_table(scores, load_paper()):
+        screen.print(line)
 
 
 def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -89,6 +89,11 @@ class _Settings(BaseModel):
         return ()
 
     @property
+    def own_files(self) -> tuple[Path, ...]:
+        """Files of the user's own that this stage reads, which no manifest knows."""
+        return ()
+
+    @property
     def lookahead_s(self) -> float | None:
         """The stage's lookahead in seconds, without loading anything; None: it needs the whole recording."""
         return 0.0
@@ -186,6 +191,11 @@ class MainSpeakerSettings(StreamSettings):
     always: bool = _GATE.always
 
     @property
+    def own_files(self) -> tuple[Path, ...]:
+        """The enrolment."""
+        return self.enrolment
+
+    @property
     def lookahead_s(self) -> float | None:
         """Nothing with an enrolment; else the time that turns are held for until somebody is dominant."""
         return 0.0 if self.enrolment else self.hold_s
@@ -236,6 +246,11 @@ class FasterWhisperSettings(StreamSettings):
     def models(self) -> tuple[str, ...]:
         """The packaged checkpoint; a folder of the user's own has no manifest."""
         return ("whisper-tiny.en",) if self.size == faster_whisper.PACKAGED_MODEL else ()
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """The files of a checkpoint of the user's own."""
+        return () if self.models else tuple(sorted(path for path in Path(self.size).glob("*") if path.is_file()))
 
     def load(self, before: Callable[[], Chain]) -> StageMaker:
         """Load the checkpoint."""
@@ -295,9 +310,7 @@ class BenchmarkSettings(BaseModel):
 
     data: _Path = Field(default_factory=lambda: data_folder("benchmarks") / "shmini" / "questions.json")
     audio: _Path = Field(default_factory=lambda: data_folder("benchmarks") / "shmini")
-    references: _Path | None = Field(
-        default_factory=lambda: data_folder("benchmarks") / "shmini" / "references.json"
-    )
+    references: _Path | None = Field(default_factory=lambda: data_folder("benchmarks") / "shmini" / "references.json")
     description: Literal[
         "main_speaker_desc", "main_speaker_desc_w_content", "main_speaker_desc_w_content_filter", "none"
     ] = "main_speaker_desc_w_content_filter"

@@ -37,12 +37,14 @@ class Provenance:
     """What a run was made with.
 
     models: the sha256 of each file, by the model's name and the file's path, as manifests.check_models found it.
+    own_files: the sha256 of each file of the user's own that a stage reads, by its path.
     packages: version by name, of what cascade and its extras in use require. revision is None outside a checkout.
     source: sha256 of cascade's own program text.
     """
 
     config: CascadeConfig
     models: Mapping[str, Mapping[str, str]]
+    own_files: Mapping[str, str]
     packages: Mapping[str, str]
     revision: Revision | None
     source: str
@@ -58,6 +60,7 @@ def gather(config: CascadeConfig) -> Provenance:
         models={
             name: {file.path: file.sha256 for file in manifest.files} for name, manifest in models_of(config).items()
         },
+        own_files={str(path): sha256_of(path) for stage in config.stages for path in stage.own_files},
         packages=versions(extras_of(config)),
         revision=git_revision(_ROOT),
         source=source_sha256(),
@@ -103,6 +106,12 @@ def versions(extras: Iterable[str]) -> dict[str, str]:
     """Return the version of each installed package that cascade or one of the extras requires."""
     names = [requirement.name for extra in ("", *extras) for requirement in requirements(extra)]
     return {name: version for name in names if (version := installed(name)) is not None}
+
+
+def sha256_of(path: Path) -> str:
+    """Return a file's sha256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def source_sha256() -> str:

@@ -45,7 +45,7 @@ ORDER = (
     ("shbench.scores",),
     ("shbench.comparison", "shbench.figure"),
     ("output.benchmark",),
-    ("shbench.running",),
+    ("shbench.plan", "shbench.running", "shbench.results"),
     ("cli",),
     ("__main__",),
 )

@@ -147,7 +147,7 @@ def holder(out: Path) -> subprocess.Popen[str]:
 def test_a_second_process_is_told_and_a_killed_one_gives_the_folder_back(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     with holder(out) as first:
-        with pytest.raises(OutputError, match=r"another run is at work in '.*out'; wait until it ends, or give another"):
+        with pytest.raises(OutputError, match=r"another run is at work in '.*out'; wait until it ends"):
             locked(out).__enter__()
         first.kill()
     with locked(out):

@@ -70,7 +70,7 @@ def system(files: list[str], general: Json | None, selective: Json | None, **mor
 
 
 def scores(*systems: Json, audit: list[Json] | None = None) -> Json:
-    return {"systems": list(systems), "audit": audit or []}
+    return {"systems": [{"audit": audit or [], **system} for system in systems]}
 
 
 def run(name: str = "mine", general: tuple[int, int] = (900, 600), selective: tuple[int, int] = (800, 700)) -> Json:
@@ -470,6 +470,16 @@ def test_published_files_that_agree_are_said_to() -> None:
     assert found["2: Selective Efficacy"] == "**differ by +0.2**"
 
 
+def test_halves_are_compared_each_with_its_own() -> None:
+    files = ["qwen25omni_basic_qa.json", "qwen25omni_selective_qa.json"]
+    general = mode(960, 482)
+    general["real"] = {"main": cell(478, 500), "bystander": cell(208, 500)}
+    general["synth"] = {"main": cell(482, 500), "bystander": cell(275, 500)}
+    verdicts = {line.what: line.verdict for line in agreements(system(files, general, mode(955, 476)), PAPER)}
+    assert verdicts["accuracy on real, on synthetic recordings, main speaker, general mode"] == "agree"
+    assert verdicts["accuracy on real, on synthetic recordings, bystander, general mode"] == "**differ by +0.2, +0.0**"
+
+
 def test_it_is_said_where_the_papers_own_tables_differ() -> None:
     selective = mode(927, 948)
     files = ["train_qwen25omni_basic_qa.json", "train_qwen25omni_selective_qa.json"]
@@ -500,6 +510,12 @@ def test_entropies_are_compared_to_three_digits() -> None:
     assert verdicts["entropy, main speaker, general mode"] == "agree"
     assert verdicts["entropy, main speaker, selective mode"] == "agree"
     assert verdicts["entropy, bystander, general mode"] == "**differ by -0.105**"
+
+
+def test_an_entropy_that_rounding_made_negative_is_0() -> None:
+    sure = system(["m_basicnoidk.json"], mode(960, 482, entropy=-1e-9), None, name="m")
+    table = tables(scores_md(scores(sure), PAPER))['With and without an "I don\'t know" option (table 4)']
+    assert row(table, "m (no IDK option)")[2] == "96.0 (0.000)"
 
 
 def test_half_of_a_published_pair_is_compared_without_an_se() -> None:
@@ -621,6 +637,17 @@ def test_systems_without_a_description_say_so_on_the_screen() -> None:
     mine = system(["m_basic.json", "m_selective_nospk.json"], mode(900, 600), mode(800, 700), name="m" * 50)
     (line,) = [line for line in screen_table(scores(mine), PAPER) if line.startswith("> m")]
     assert "… (no description)" in line
+
+
+def test_the_screen_has_only_the_papers_usual_rows() -> None:
+    mine = system(["m_basicnoidk.json", "m_selectivenoidk.json"], mode(900, 600), mode(800, 700), name="m")
+    lines = screen_table(scores(mine), PAPER)
+    assert len([line for line in lines if not line.startswith(">")]) == 2 + len(PAPER.systems)
+
+
+def test_a_system_of_which_no_setting_is_said_is_asked_as_usual() -> None:
+    mine = {**run(), "setting": None}
+    assert row(tables(scores_md(scores(mine), PAPER))["Accuracies and SE (table 2)"], "mine")
 
 
 def test_rows_of_a_setting_are_of_that_setting() -> None:

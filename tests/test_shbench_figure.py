@@ -34,7 +34,7 @@ def system(name: str, general: Json | None, selective: Json | None, **setting: b
 
 
 def scores(*systems: Json) -> Json:
-    return {"systems": list(systems), "audit": []}
+    return {"systems": list(systems)}
 
 
 MINE = system("mine", mode(0.3, [0.25, 0.36]), mode(0.9, [0.8, 0.95]))
@@ -113,6 +113,15 @@ def test_the_png_has_the_run_in_its_own_colour(picture: Picture) -> None:
     assert not (without == colour).all(axis=2).any()
 
 
+@pytest.mark.parametrize(
+    ("general", "selective", "bars"),
+    [(None, None, 0), ([0.1, 0.5], None, 1), (None, [0.1, 0.5], 1), ([0.1, 0.5], [0.1, 0.5], 2)],
+)
+def test_each_interval_is_drawn(general: list[float] | None, selective: list[float] | None, bars: int) -> None:
+    svg = figure4(scores(system("m", mode(0.3, general), mode(0.3, selective))), PAPER).svg
+    assert svg.count(b'id="LineCollection_') == bars
+
+
 def test_a_point_higher_up_is_drawn_higher_up() -> None:
     def row_of(selective: float) -> float:
         png = figure4(scores(system("m", mode(0.02), mode(selective))), PAPER).png
@@ -128,7 +137,7 @@ def test_the_same_scores_give_the_same_bytes(picture: Picture) -> None:
 
 
 def test_another_process_with_other_settings_gives_the_same_bytes(picture: Picture, tmp_path: Path) -> None:
-    (tmp_path / "matplotlibrc").write_text("lines.linewidth: 9\nfont.size: 30\nsvg.fonttype: path\n")
+    (tmp_path / "matplotlibrc").write_text("axes.facecolor: black\nxtick.labelsize: 30\nsvg.fonttype: path\n")
     program = (
         "import json, sys\n"
         "from cascade.shbench.comparison import load_paper\n"
@@ -179,7 +188,7 @@ def test_without_matplotlib_it_says_what_to_install() -> None:
         "from cascade.errors import MissingExtraError\n"
         "from cascade.shbench.comparison import load_paper\n"
         "from cascade.shbench.figure import figure4\n"
-        "try:\n    figure4({'systems': [], 'audit': []}, load_paper())\n"
+        "try:\n    figure4({'systems': []}, load_paper())\n"
         "except MissingExtraError as error:\n    print(error)\n"
     )
     made = subprocess.run(

@@ -78,7 +78,7 @@ def replace_private(path: Path, content: bytes) -> None:
     partial = path.with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)
     write_private(partial, content)
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 def read_run(out: Path) -> dict[str, Any]:
@@ -96,6 +96,23 @@ def read_run(out: Path) -> dict[str, Any]:
     return found
 
 
+def read_list(path: Path) -> list[dict[str, Any]]:
+    """Return one of a run's final files that hold a JSON list.
+
+    Raises:
+        OutputError: It is not there or is damaged.
+    """
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise OutputError(f"'{path}' cannot be read: {error.strerror or error}; give the run's command again") from None
+    except (ValueError, RecursionError):
+        found = None
+    if not (isinstance(found, list) and all(isinstance(entry, dict) for entry in found)):
+        raise OutputError(f"'{path}' is damaged; give the run's command again")
+    return found
+
+
 def _read(path: Path) -> dict[str, Any] | None:
     """Return a run's description, None if there is no file."""
     try:
@@ -104,9 +121,9 @@ def _read(path: Path) -> dict[str, Any] | None:
         return None
     except (ValueError, RecursionError):
         found = None
-    if not (isinstance(found, dict) and isinstance(found.get("identity"), str) and isinstance(found.get("files"), list)):
-        raise OutputError(f"'{path}' is no run's description; move it away, or give another --out")
-    return found
+    if isinstance(found, dict) and isinstance(found.get("identity"), str) and isinstance(found.get("files"), list):
+        return found
+    raise OutputError(f"'{path}' is no run's description; move it away, or give another --out")
 
 
 def _put_aside(out: Path, left: Mapping[str, Any]) -> Path:

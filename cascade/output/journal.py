@@ -119,6 +119,20 @@ def open_journal(out: Path) -> Iterator[Journal]:
         yield Journal(dict(_entries(written[:whole])), file)
 
 
+def read_journal(out: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of a journal by key, in their order, and leave it as it is.
+
+    Raises:
+        OutputError: It cannot be read.
+    """
+    path = out / JOURNAL
+    try:
+        written = path.read_bytes()
+    except OSError as error:
+        raise OutputError(f"'{path}' cannot be read: {error.strerror or error}; give the folder of a run") from None
+    return dict(_entries(written[: written.rfind(b"\n") + 1]))
+
+
 def _entries(written: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield key and entry of each line; of a damaged one only its number is said."""
     for number, line in enumerate(written.split(b"\n")[:-1], start=1):

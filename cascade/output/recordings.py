@@ -26,7 +26,15 @@ from typing import Any, Final
 
 from cascade.answering import LETTERS
 from cascade.errors import OutputError
-from cascade.output.files import all_or_nothing, as_bytes, as_json, as_json_lines, check_free, check_writable, write_private
+from cascade.output.files import (
+    all_or_nothing,
+    as_bytes,
+    as_json,
+    as_json_lines,
+    check_free,
+    check_writable,
+    write_private,
+)
 from cascade.pipeline import Decision, Distribution, Performance
 from cascade.provenance import Provenance
 from cascade.rendering import is_invisible, rttm, srt, vtt
@@ -220,6 +228,7 @@ def _summary(session_id: str, heard: Heard) -> dict[str, Any]:
         "config": made.config.model_dump(mode="json"),
         "config_sha256": made.config.sha256,
         "models": {name: dict(files) for name, files in made.models.items()},
+        "own_files": dict(made.own_files),
         "cascade": made.version,
         "source_sha256": made.source,
         "git": None if made.revision is None else asdict(made.revision),

@@ -234,7 +234,9 @@ def _drawn_accuracies(groups: Sequence[Sequence[Scored]]) -> NDArray[np.float64]
     The recordings are those of all groups, in the order of their names, so that the answers' order does not matter.
     """
     names = sorted({one.recording for group in groups for one in group})
-    counts = np.array([_counts(group, names) for group in groups], np.float64).reshape(-1, len(names))
+    if not names:
+        return np.full((DRAWS, len(groups)), math.nan)
+    counts = np.array([count for group in groups for count in _counts(group, names)], np.float64)
     drawn = np.concatenate([weights @ counts.T for weights in _weights(len(names))])
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: an empty group
         accuracies: NDArray[np.float64] = drawn[:, 0::2] / drawn[:, 1::2]
@@ -263,10 +265,10 @@ def _drawn_efficacies(accuracies: NDArray[np.float64]) -> NDArray[np.float64]:
     return efficacies
 
 
-def _interval(drawn: NDArray[np.float64]) -> Interval | None:
-    """Return the percentile interval at 95 %, leaving out draws without a value; None when no draw has one."""
-    known = drawn[~np.isnan(drawn)]
-    if not known.size:
-        return None
-    low, high = np.percentile(known, _TAILS)
+def _interval(drawn: NDArray[np.float64]) -> Interval:
+    """Return the percentile interval at 95 %, leaving out draws without a value.
+
+    There are always some with one: at most four recordings are needed for it, and many a draw holds them.
+    """
+    low, high = np.percentile(drawn[~np.isnan(drawn)], _TAILS)
     return float(low), float(high)

@@ -9,6 +9,7 @@ Scores hold fractions and counts; the paper, and all that is shown here, holds p
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -75,7 +76,7 @@ class Entry(_Strict):
 
     accuracy: Percent | None = None
     wilson95: Annotated[tuple[Percent, Percent] | None, Field(strict=False)] = None
-    entropy: Annotated[float, Field(ge=0)] | None = None
+    entropy: float | None = None
     real: Percent | None = None
     synth: Percent | None = None
 
@@ -338,7 +339,7 @@ class Agreement:
         if None in self.file:
             return "not known from the file"
         pairs = zip(self.file, self.paper, strict=True)
-        by = ", ".join(f"{round(value or 0, self.digits) - printed:+.{self.digits}f}" for value, printed in pairs)
+        by = ", ".join(f"{round(value or 0, self.digits) - printed:+z.{self.digits}f}" for value, printed in pairs)
         return f"**differ by {by}**" + (f"; {self.note}" if self.note else "")
 
 
@@ -426,7 +427,7 @@ def scores_md(scores: Json, paper: Paper) -> str:
     for system in scores["systems"]:
         parts += _system(system, paper)
     parts += _beside_the_paper(scores, paper)
-    parts += _audit(scores["audit"])
+    parts += _audit([finding for system in scores["systems"] for finding in system["audit"]])
     return "\n\n".join(parts) + "\n"
 
 
@@ -642,7 +643,8 @@ def declined_of(system: Json) -> list[tuple[Mode, str, tuple[float | None, float
 def _audit(findings: Sequence[Json]) -> list[str]:
     """Return what is wrong with the files, by kind."""
     parts = ["## What is wrong with the files"]
-    for kind, found in groupby(sorted(findings, key=lambda finding: str(finding["kind"])), lambda one: one["kind"]):
+    once = {json.dumps(finding): finding for finding in findings}  # a file may be in two systems
+    for kind, found in groupby(sorted(once.values(), key=lambda one: str(one["kind"])), lambda one: one["kind"]):
         lines = [f"- {_place(finding)}: {escaped(finding['detail'])}" for finding in found]
         parts.append(f"### {escaped(kind.replace('_', ' ').capitalize())}\n\n" + "\n".join(lines))
     return parts if len(parts) > 1 else [*parts, "Nothing was found."]
@@ -726,7 +728,7 @@ def _columns(text: str) -> int:
 
 
 def _number(value: float | None, digits: int = 1) -> str:
-    return UNKNOWN if value is None else f"{value:.{digits}f}"
+    return UNKNOWN if value is None else f"{value:z.{digits}f}"
 
 
 def _range(ends: tuple[float, float] | None, digits: int = 1) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, final
@@ -80,7 +80,9 @@ def load_items(path: Path) -> tuple[Item, ...]:
     return tuple(_checked(path, _item(number, row)) for number, row in enumerate(rows))
 
 
-def load_predictions(path: Path, *, open_ended: bool = False) -> Iterator[Item]:
+def load_predictions(
+    path: Path, *, open_ended: bool = False, read: Callable[[Path], bytes] = Path.read_bytes
+) -> Iterator[Item]:
     """Read a file of predictions for scoring; extra fields and descriptions are not kept.
 
     The whole file is checked at once; its items are made one by one, so that they need not all be in memory. A `pred`
@@ -89,7 +91,7 @@ def load_predictions(path: Path, *, open_ended: bool = False) -> Iterator[Item]:
     Raises:
         ItemsError: The file cannot be read, is no JSON list, or an item lacks a field or has a wrong one.
     """
-    content = _content(path)
+    content = _content(path, read)
     if open_ended:
         shown_nothing = _validated(path, content, _OPEN)
         return _predictions(shown_nothing)
@@ -113,10 +115,10 @@ def raw_items(path: Path) -> list[dict[str, Any]]:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> bytes:
     """Return a file's bytes, unpacked if they are gzip's, whatever the file's name is."""
     try:
-        content = path.read_bytes()
+        content = read(path)
     except OSError as error:
         raise ItemsError(f"cannot read '{path}' ({error.strerror}); give a .json or .json.gz file of items") from error
     return (_unpacked(path, content) if content.startswith(_GZIP) else content).removeprefix(_BOM)
@@ -148,7 +150,9 @@ def _parsed(path: Path, content: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise ItemsError(f"'{path}' is not UTF-8 (byte {error.start}); save it as UTF-8") from error
     except (ValueError, RecursionError) as error:
-        raise ItemsError(f"'{path}' holds numbers or brackets too long or deep to be a list of items") from error
+        raise ItemsError(
+            f"'{path}' has brackets too deep or numbers too long to be JSON, expected one list of items"
+        ) from error
 
 
 def _list(path: Path, items: object) -> list[Any]:

@@ -146,18 +146,18 @@ class Predictions:
 @final
 @dataclass(frozen=True, slots=True)
 class System:
-    """One system in one setting: its files, None for a mode that is not there, and its score by each reader."""
+    """One system in one setting: its files, and its score by each reader.
+
+    general and selective are what was made of its files, None for a mode that is not there. Both are for a file of which
+    no mode is known: it is a system by itself, without a score.
+    """
 
     name: str
     setting: Setting
+    files: tuple[Path, ...]
     general: Predictions | None
     selective: Predictions | None
     scores: Mapping[str, SystemScore]
-
-    @property
-    def files(self) -> tuple[Predictions, ...]:
-        """The files that there are."""
-        return tuple(file for file in (self.general, self.selective) if file)
 
 
 @final
@@ -171,12 +171,16 @@ class Scores:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what scores.json holds: shares in [0, 1], counts, and None for what is not there."""
-        return {
-            "systems": [_system_dict(system) for system in self.systems],
-            "audit": [
-                {"kind": str(one.kind), "file": one.file, "item": one.item, "detail": one.detail} for one in self.audit
-            ],
-        }
+        return {"systems": [{**_system_dict(system), "audit": self._found_in(system)} for system in self.systems]}
+
+    def _found_in(self, system: System) -> list[dict[str, Any]]:
+        """Return what is wrong with a system's files."""
+        files = set(map(str, system.files))
+        return [
+            {"kind": str(one.kind), "file": one.file, "item": one.item, "detail": one.detail}
+            for one in self.audit
+            if one.file in files
+        ]
 
     def readings(self) -> Iterator[dict[str, Any]]:
         """Yield what each reader read in each scored reply, and why."""
@@ -191,6 +195,7 @@ def evaluate(
     name: str | None,
     readers: Mapping[str, Reader],
     data: Path | None = None,
+    read: Callable[[Path], bytes] = Path.read_bytes,
 ) -> Scores:
     """Score files of predictions, and audit them.
 
@@ -200,6 +205,7 @@ def evaluate(
         name: What the one system is called that all files are of; None to tell systems from the names.
         readers: How replies are read, by name.
         data: The benchmark's file, to find what is missing.
+        read: Returns a file's bytes; predictions that are not on disk can be handed in.
 
     Raises:
         ItemsError: A file cannot be read, the modes do not fit the files, or two files are one mode of one system.
@@ -213,9 +219,11 @@ def evaluate(
             continue
         notes = _Notes(file)
         system = ("", name) if name else (str(file.absolute().parent), words.system)
-        marked.append(_marked(file, mode, words.setting, system, readers, notes))
+        items = load_predictions(file, open_ended=words.setting.open_ended, read=read)
+        marked.append(_marked(file, items, mode, words.setting, system, readers, notes))
         audit += notes.findings(marked[-1].items)
     systems = _systems(marked, readers)
+    unscored = _unscored(files, told, {one.file for one in audit if one.kind is Kind.MODE_UNKNOWN}, readers)
     audit += itertools.chain(_one_mode_only(systems), *map(_disagreements, systems))
     if data is not None:
         audit += _beside_benchmark(data, marked)
@@ -274,6 +282,7 @@ def _modes(told: Sequence[_Words], given: Sequence[Mode] | None) -> Sequence[Mod
 
 def _marked(
     file: Path,
+    items: Iterable[Item],
     mode: Mode,
     setting: Setting,
     system: tuple[str, str],
@@ -284,7 +293,7 @@ def _marked(
     able = {reader: read for reader, read in readers.items() if not (setting.open_ended and reader == PAPER)}
     marks: dict[str, list[Mark]] = {reader: [] for reader in able}
     index = _Index(notes)
-    for item in load_predictions(file, open_ended=setting.open_ended):
+    for item in items:
         index.add(item)
         _inspect(item, setting, notes)
         right = _reference(item, mode, setting)
@@ -513,7 +522,8 @@ def _system(
     for reader in readers:
         found = score(*(file.scored(reader) if file else None for file in (general, selective)))
         scores[reader] = found if setting.idk_option else SystemScore(found.general, found.selective, None, None)
-    return System(name, setting, general, selective, scores)
+    files = tuple(file.file for file in (general, selective) if file)
+    return System(name, setting, files, general, selective, scores)
 
 
 def _one_mode_only(systems: Sequence[System]) -> Iterator[Finding]:
@@ -576,7 +586,7 @@ def _note_differing(here: Mapping[bytes, Asked], there: Mapping[bytes, Asked], f
 def _system_dict(system: System) -> dict[str, Any]:
     return {
         "name": system.name,
-        "files": [str(file.file) for file in system.files],
+        "files": [str(file) for file in system.files],
         "setting": {
             "idk_option": system.setting.idk_option,
             "described": system.setting.described,

@@ -1,0 +1,287 @@
+"""What is left of a run when everything was asked: its final files; and shards merged to what one run would have left.
+
+The final files are made of what the journal holds, without any timing, so that a run that was stopped and went on
+leaves the same bytes as one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from cascade.answering import read_choice
+from cascade.errors import OutputError
+from cascade.output import benchmark as output
+from cascade.output.files import as_bytes, as_json, as_json_lines, check_free
+from cascade.output.journal import Journal, forgetful, locked, open_journal, read_journal
+from cascade.pipeline import Cascade
+from cascade.scoring.paper import read_as_published
+from cascade.scoring.tally import Tally
+from cascade.shbench.comparison import load_paper, scores_md
+from cascade.shbench.figure import figure4
+from cascade.shbench.plan import Plan, Shard, digest
+from cascade.shbench.running import Failed, Heard, Loader, hearings, predictions, run
+from cascade.shbench.scores import Scores, evaluate
+from cascade.types import Mode
+
+READERS: Final = {"strict": read_choice, "paper": read_as_published}
+"""How replies are read: as a careful person would, and as the published evaluation does."""
+
+HEARINGS: Final = "hearings.json"
+
+PREDICTIONS: Final = "_qa.json"
+"""How the names of prediction files end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What came of a run; failed is what could not be heard or answered, moved the folder of another run's files."""
+
+    scores: Scores
+    hearings: Sequence[Heard]
+    failed: Sequence[Failed]
+    moved: Path | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """What was heard, in sentences: for each mode how much was admitted and leaked, then the speed."""
+        return [
+            *(_in_words(mode, self.hearings) for mode in Mode if any(h.mode is mode for h in self.hearings)),
+            *_speed(self.hearings),
+        ]
+
+
+class Watch(Protocol):
+    """Who is told how a run goes on."""
+
+    def progress(self, behind_s: float, total_s: float, /) -> None:
+        """Hear how many seconds of audio are behind, and how many there are in all."""
+
+    def failed(self, failed: Failed, /) -> None:
+        """Hear of something that could not be heard or answered."""
+
+
+def run_plan(plan: Plan, out: Path | None, watch: Watch, load: Loader = Cascade.load) -> Results:
+    """Run a plan, or go on with it, and write its final files to a folder; without one nothing is written.
+
+    Errors: ModelError, EnrolmentError, OutputError.
+    """
+    if out is None:
+        journal = forgetful()
+        failed = _run(plan, journal, watch, load)
+        found = hearings(plan, journal)
+        return Results(_scores(_predictions(plan, journal)), found, failed)
+    description = plan.describe()
+    names = [*map(plan.file_name, plan.modes), *FINAL_FILES]
+    with locked(out):
+        moved = output.begin(out, description, names)
+        with open_journal(out) as journal:
+            failed = _run(plan, journal, watch, load)
+            found = hearings(plan, journal)
+            answered = _predictions(plan, journal)
+        scores = _scores(answered)
+        output.finish(out, _final_files(answered, [_numbers(heard) for heard in found], scores))
+    return Results(scores, found, failed, moved)
+
+
+def _run(plan: Plan, journal: Journal, watch: Watch, load: Loader) -> list[Failed]:
+    """Hear and ask what is left to do; return what failed."""
+    failed = []
+    for failure in run(plan, journal, watch.progress, load):
+        watch.failed(failure)
+        failed.append(failure)
+    return failed
+
+
+def _predictions(plan: Plan, journal: Journal) -> dict[str, list[dict[str, Any]]]:
+    """Return the answered items by the name of their file."""
+    return {plan.file_name(mode): items for mode, items in predictions(plan, journal).items()}
+
+
+def _in_words(mode: Mode, heard: Sequence[Heard]) -> str:
+    """Say what came of the hearings in a mode."""
+    mine = [one for one in heard if one.mode is mode]
+    audio_s, admitted_s = sum(one.audio_s for one in mine), sum(one.admitted_s for one in mine)
+    text = f"heard in {mode} mode: {audio_s:.1f} s, {admitted_s:.1f} s admitted"
+    bystander = _added([one.bystander_words for one in mine])
+    main = _added([one.main_words for one in mine])
+    if main.total and bystander.total:
+        text += f"; of the main speakers' words {_share(main)} were transcribed, of the bystanders' {_share(bystander)}"
+    return text
+
+
+def _added(tallies: Sequence[Tally | None]) -> Tally:
+    return sum((tally for tally in tallies if tally is not None), Tally())
+
+
+def _share(tally: Tally) -> str:
+    return f"{100 * (tally.accuracy or 0):.1f} % ({tally.correct} of {tally.total})"
+
+
+def _speed(heard: Sequence[Heard]) -> list[str]:
+    """Say how fast it went: computing time over the audio's length, in all and by stage."""
+    audio_s = sum(one.audio_s for one in heard)
+    if not audio_s:
+        return []
+    stages = Counter[str]()
+    for one in heard:
+        stages.update(one.stages_s)
+    parts = ", ".join(f"{stage} {spent_s / audio_s:.3f}" for stage, spent_s in stages.items())
+    return [f"real-time factor {stages.total() / audio_s:.2f} ({parts})"]
+
+
+# --- predictions of any system ----------------------------------------------------------------------------------------
+
+
+def score_predictions(
+    files: Sequence[Path], modes: Sequence[Mode] | None, name: str | None, data: Path | None
+) -> Scores:
+    """Score files of predictions by both ways of reading; see scores.evaluate."""
+    return evaluate(files, modes, name, READERS, data)
+
+
+def write_scores(out: Path, scores: Scores) -> None:
+    """Write what predictions score to a folder, in which none of the files may be.
+
+    Raises:
+        OutputError: One of the files is there, or the folder cannot be written.
+    """
+    with locked(out):
+        files = score_files(scores)
+        for name in files:
+            check_free(out / name)
+        output.finish(out, files)
+
+
+# --- final files ------------------------------------------------------------------------------------------------------
+
+FINAL_FILES: Final = (HEARINGS, "scores.json", "scores.md", "items.jsonl", "figure4.svg", "figure4.png")
+"""Beside the predictions."""
+
+
+def score_files(scores: Scores) -> dict[str, bytes]:
+    """Return the files that say how predictions score, by name."""
+    found, paper = scores.as_dict(), load_paper()
+    figure = figure4(found, paper)
+    return {
+        "scores.json": as_bytes(as_json(found)),
+        "scores.md": as_bytes(scores_md(found, paper)),
+        "items.jsonl": as_bytes(as_json_lines(scores.readings())),
+        "figure4.svg": figure.svg,
+        "figure4.png": figure.png,
+    }
+
+
+def _final_files(
+    answered: Mapping[str, Sequence[Mapping[str, Any]]], heard: Sequence[Mapping[str, Any]], scores: Scores
+) -> dict[str, bytes]:
+    """Return a run's files by name; the predictions are laid out as the benchmark's own programs write them."""
+    return {
+        **{name: json.dumps(items, indent=4).encode() for name, items in answered.items()},
+        HEARINGS: as_bytes(as_json(heard)),
+        **score_files(scores),
+    }
+
+
+def _scores(answered: Mapping[str, Sequence[Mapping[str, Any]]]) -> Scores:
+    """Score predictions as they will stand in their files, before there are any."""
+    contents = {Path(name): json.dumps(items).encode() for name, items in answered.items() if items}
+    return evaluate(sorted(contents), None, None, READERS, read=contents.__getitem__)
+
+
+def _numbers(heard: Heard) -> dict[str, Any]:
+    """Return what is said of a hearing; a timing would differ each time."""
+    return {
+        "key": heard.key,
+        "recording": heard.recording,
+        "mode": str(heard.mode),
+        "audio_s": heard.audio_s,
+        "admitted_s": heard.admitted_s,
+        "withheld_s": dict(heard.withheld_s),
+        "bystander_words": _counted(heard.bystander_words),
+        "main_words": _counted(heard.main_words),
+    }
+
+
+def _counted(tally: Tally | None) -> dict[str, int] | None:
+    return None if tally is None else {"found": tally.correct, "total": tally.total}
+
+
+# --- shards -----------------------------------------------------------------------------------------------------------
+
+
+def merge(shards: Sequence[Path], out: Path) -> Results:
+    """Put the shards of one run together into a folder as if it had been run whole.
+
+    Raises:
+        OutputError: They are not all the shards of one run, each once and complete, or the folder cannot be written.
+    """
+    runs = {folder: output.read_run(folder) for folder in shards}
+    _check_shards([(folder, runs[folder]) for folder in shards])
+    whole = _as_whole(list(runs.values()))
+    answered = {name: _joined(runs, name) for name in whole["files"] if name.endswith(PREDICTIONS)}
+    order = {item["audio"]: number for items in answered.values() for number, item in reversed([*enumerate(items)])}
+    heard = [entry for folder in runs for entry in output.read_list(folder / HEARINGS)]
+    heard.sort(key=lambda entry: order[entry["recording"]])
+    entries = {key: entry for folder in runs for key, entry in read_journal(folder).items()}
+    with locked(out):
+        moved = output.begin(out, whole, whole["files"])
+        with open_journal(out) as journal:
+            for key, entry in entries.items():
+                if key not in journal:
+                    journal.append(key, entry)
+        scores = _scores(answered)
+        output.finish(out, _final_files(answered, heard, scores))
+    return Results(scores, [Heard.of(entry["key"], entries[entry["key"]]) for entry in heard], (), moved)
+
+
+def _check_shards(runs: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
+    """Raise OutputError unless these are all the shards of one run, each once."""
+    given: dict[str, Path] = {}
+    for folder, description in runs:
+        shard = description["determined_by"]["shard"]
+        if shard is None:
+            raise OutputError(f"'{folder}' holds a whole run, no shard; merge takes the folders of --shard runs")
+        if shard in given:
+            raise OutputError(f"'{given[shard]}' and '{folder}' both hold shard {shard}; give each shard once")
+        given[shard] = folder
+    if len({(_whole_identity(description), description["limit"]) for _, description in runs}) > 1:
+        raise OutputError(
+            "the shards are of different runs: configuration, data, models, prompts, versions or --limit differ; "
+            "run them alike"
+        )
+    count = Shard.of(next(iter(given))).count
+    absent = [f"{index}/{count}" for index in range(1, count + 1) if f"{index}/{count}" not in given]
+    if absent:
+        raise OutputError(f"shard {', '.join(absent)} is missing; give the folders of all {count} shards")
+
+
+def _whole_identity(description: Mapping[str, Any]) -> str:
+    """Return the identity that a shard's run would have had as a whole."""
+    return digest({**description["determined_by"], "shard": None})
+
+
+def _as_whole(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the description that the whole run would have had."""
+    return {
+        **runs[0],
+        "identity": _whole_identity(runs[0]),
+        "determined_by": {**runs[0]["determined_by"], "shard": None},
+        "items": sorted(number for description in runs for number in description["items"]),
+    }
+
+
+def _joined(runs: Mapping[Path, Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return the predictions of all shards in the order of the benchmark's file."""
+    numbered: list[tuple[int, dict[str, Any]]] = []
+    for folder, description in runs.items():
+        items = output.read_list(folder / name)
+        if len(items) != len(description["items"]):
+            answered = f"{len(items)} of {len(description['items'])} questions are answered"
+            raise OutputError(f"'{folder / name}': {answered}; give the shard's command again, then merge")
+        numbered += zip(description["items"], items, strict=True)
+    return [item for _, item in sorted(numbered, key=lambda pair: pair[0])]

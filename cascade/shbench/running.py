@@ -1,0 +1,264 @@
+"""Items -> hearings and answers: a recording is heard once for all that is asked about it, and every answer is kept.
+
+What the gate lets through may depend on the mode, so a recording is heard once for each distinct decision of the gate:
+once in selective and once in general mode, or once for both where the gate is always shut. All questions of a hearing
+are asked while its transcript is in memory; the transcript itself is never kept.
+
+The journal holds of an answer which option was chosen, and of a hearing only numbers. So in selective mode nothing that
+a bystander said comes into it, unless an answerer that writes its own words quotes what leaked past the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from cascade.answering import LETTERS
+from cascade.audio import announced_duration_s, open_audio
+from cascade.config import CascadeConfig
+from cascade.errors import CascadeError
+from cascade.output.journal import Journal
+from cascade.pipeline import Cascade, Listening, guarded
+from cascade.scoring.leakage import leakage, retention
+from cascade.scoring.tally import Tally
+from cascade.shbench.items import Item, raw_items
+from cascade.shbench.plan import Plan, Recording, Words, digest
+from cascade.types import SAMPLE_RATE, Answer, Mode, Question
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Something that could not be heard or answered, and the one line that says why."""
+
+    recording: str
+    error: CascadeError
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One hearing, in numbers.
+
+    bystander_words and main_words: how many of each one's content words the transcript holds (cascade.scoring.leakage);
+    None where no reference is known.
+    """
+
+    key: str
+    recording: str
+    mode: Mode
+    audio_s: float
+    admitted_s: float
+    withheld_s: Mapping[str, float]
+    bystander_words: Tally | None
+    main_words: Tally | None
+    stages_s: Mapping[str, float]
+
+    @staticmethod
+    def of(key: str, entry: Mapping[str, Any]) -> Heard:
+        """Read what the journal holds of a hearing."""
+        tallies = {
+            name: None if entry[name] is None else Tally(*entry[name]) for name in ("bystander_words", "main_words")
+        }
+        return Heard(
+            key=key,
+            recording=entry["recording"],
+            mode=Mode(entry["mode"]),
+            audio_s=entry["audio_s"],
+            admitted_s=entry["admitted_s"],
+            withheld_s=entry["withheld_s"],
+            stages_s=entry["stages_s"],
+            **tallies,
+        )
+
+
+Progress = Callable[[float, float], None]
+"""Told, after each step, how many seconds of audio are behind and how many there are in all."""
+
+
+Loader = Callable[[CascadeConfig], Cascade]
+"""Loads a cascade's models; Cascade.load."""
+
+
+def run(plan: Plan, journal: Journal, progress: Progress, load: Loader) -> Iterator[Failed]:
+    """Hear and ask all that the journal does not hold yet; yield what failed, which is not in the journal then.
+
+    Errors: ModelError, EnrolmentError, OutputError.
+    """
+    todo = [
+        (recording, heard_as)
+        for recording in plan.recordings
+        for heard_as in plan.hearings
+        if not _is_done(plan, journal, recording, heard_as)
+    ]
+    if not todo:
+        return
+    lengths = [announced_duration_s(str(recording.path)) or 0.0 for recording, _ in todo]
+    loaded = load(plan.config)
+    behind_s = 0.0
+    for (recording, heard_as), length_s in zip(todo, lengths, strict=True):
+        watch = partial(_watched, progress, behind_s, length_s, sum(lengths))
+        try:
+            yield from _do(plan, journal, loaded.in_mode(heard_as), recording, watch)
+        except CascadeError as error:
+            yield Failed(recording.name, error)
+        behind_s += length_s
+        progress(behind_s, sum(lengths))
+
+
+def _watched(progress: Progress, behind_s: float, length_s: float, total_s: float, heard_s: float) -> None:
+    progress(behind_s + min(heard_s, length_s), total_s)
+
+
+def _is_done(plan: Plan, journal: Journal, recording: Recording, heard_as: Mode) -> bool:
+    hearing = hearing_key(plan, recording, heard_as)
+    asked = plan.hearings[heard_as]
+    return hearing in journal and all(
+        answer_key(hearing, mode, plan.question(item, mode)) in journal for mode in asked for item in recording.items
+    )
+
+
+def _do(
+    plan: Plan, journal: Journal, cascade: Cascade, recording: Recording, watch: Callable[[float], None]
+) -> Iterator[Failed]:
+    """Hear one recording and ask what the journal does not hold yet."""
+    hearing = hearing_key(plan, recording, cascade.mode)
+    guarded("hearing it", lambda: _hear(cascade, recording, watch))
+    if hearing not in journal:
+        journal.append(hearing, _hearing_entry(recording, cascade.mode, cascade.listening))
+    asked: dict[str, tuple[Item, Mode, Question]] = {}
+    for mode in plan.hearings[cascade.mode]:
+        for item in recording.items:
+            question = plan.question(item, mode)
+            asked[answer_key(hearing, mode, question)] = (item, mode, question)
+    missing = [key for key in asked if key not in journal]
+    answerer = plan.config.answerer
+    pool = ThreadPoolExecutor(max_workers=1 if answerer is None else answerer.concurrency)
+    try:
+        failures = pool.map(lambda key: _ask(journal, cascade, key, *asked[key]), missing)
+        yield from (Failed(recording.name, error) for error in failures if error is not None)
+    finally:
+        pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for questions that were not asked yet
+
+
+def _hear(cascade: Cascade, recording: Recording, watch: Callable[[float], None]) -> None:
+    listening = cascade.open()
+    for chunk in open_audio(str(recording.path)):
+        listening.push(chunk)
+        watch(chunk.span.end_s)
+    listening.flush()
+
+
+def _ask(
+    journal: Journal, cascade: Cascade, key: str, item: Item, mode: Mode, question: Question
+) -> CascadeError | None:
+    """Ask a question and put the answer into the journal; return what went wrong."""
+    try:
+        answer = cascade.ask(question)
+    except CascadeError as error:
+        return error
+    journal.append(key, _answer_entry(item, mode, question, answer))
+    return None
+
+
+# --- keys: a hash of everything that determines what is kept under it -------------------------------------------------
+
+
+def hearing_key(plan: Plan, recording: Recording, heard_as: Mode) -> str:
+    """Return the key of a hearing: stages, models, versions, audio and mode."""
+    return digest(["hearing", plan.stream_key, recording.sha256, heard_as])
+
+
+def answer_key(hearing: str, mode: Mode, question: Question) -> str:
+    """Return the key of an answer: the hearing, the mode and the question with its prompt; asked twice, it is one."""
+    return digest(["answer", hearing, mode, question.text, question.options, question.dont_know, question.prompt])
+
+
+# --- entries ----------------------------------------------------------------------------------------------------------
+
+
+def _hearing_entry(recording: Recording, mode: Mode, listening: Listening) -> dict[str, Any]:
+    speed = listening.performance
+    admitted = sum(len(turn.span) for turn in listening.decisions if turn.admitted)
+    withheld: dict[str, int] = {}
+    for turn in listening.decisions:
+        if not turn.admitted:
+            withheld[str(turn.reason)] = withheld.get(str(turn.reason), 0) + len(turn.span)
+    return {
+        "kind": "hearing",
+        "recording": recording.name,
+        "mode": str(mode),
+        "audio_s": round(speed.audio_s, 3),
+        "admitted_s": round(admitted / SAMPLE_RATE, 3),
+        "withheld_s": {reason: round(samples / SAMPLE_RATE, 3) for reason, samples in sorted(withheld.items())},
+        **_words_found(recording.words, listening.transcript.text),
+        "stages_s": {stage: round(spent_s, 4) for stage, spent_s in speed.stages_s.items()},
+    }
+
+
+def _words_found(words: Words | None, transcript: str) -> dict[str, Any]:
+    """Return how many words of each speaker the transcript holds, as [correct, total]; null without a reference."""
+    if words is None:
+        return {"bystander_words": None, "main_words": None}
+    main, bystander = words.get("main", ""), words.get("bystander", "")
+    found = leakage(bystander, main, transcript), retention(main, transcript)
+    return {
+        name: [tally.correct, tally.total] for name, tally in zip(("bystander_words", "main_words"), found, strict=True)
+    }
+
+
+def _answer_entry(item: Item, mode: Mode, question: Question, answer: Answer) -> dict[str, Any]:
+    """Return what is kept of an answer; the text only where it is not just the chosen option's."""
+    own_words = answer.choice is None or answer.text != question.options[answer.choice]
+    return {
+        "kind": "answer",
+        "recording": item.audio,
+        "item": item.number,
+        "mode": str(mode),
+        "outcome": str(answer.outcome),
+        "choice": None if answer.choice is None else LETTERS[answer.choice],
+        "reply": answer.text if own_words else None,
+        "probabilities": list(answer.probabilities),
+    }
+
+
+# --- what came of it --------------------------------------------------------------------------------------------------
+
+
+def hearings(plan: Plan, journal: Journal) -> list[Heard]:
+    """Return all hearings of a run, in the order of its recordings."""
+    found = []
+    for recording in plan.recordings:
+        for heard_as in plan.hearings:
+            key = hearing_key(plan, recording, heard_as)
+            if key in journal:
+                found.append(Heard.of(key, journal[key]))
+    return found
+
+
+def predictions(plan: Plan, journal: Journal) -> dict[Mode, list[dict[str, Any]]]:
+    """Return the answered items as the benchmark's file has them, with `pred` and `logp`, by mode."""
+    raw = raw_items(plan.settings.data)
+    answered: dict[Mode, list[dict[str, Any]]] = {}
+    for heard_as, modes in plan.hearings.items():
+        keys = {recording.name: hearing_key(plan, recording, heard_as) for recording in plan.recordings}
+        for mode in modes:
+            answered[mode] = []
+            for item in plan.items:
+                question = plan.question(item, mode)
+                key = answer_key(keys[item.audio], mode, question)
+                if key in journal:
+                    answered[mode].append(_prediction(raw[item.number], plan.options(item), journal[key]))
+    return answered
+
+
+def _prediction(raw: Mapping[str, Any], options: Sequence[str], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an item with its answer: "B. <the option>", or the reply where it is in the answerer's own words.
+
+    An option's text is written with its letter first, since the published evaluation takes the first capital A to E.
+    """
+    chosen = entry["choice"]
+    pred = entry["reply"] if entry["reply"] is not None else f"{chosen}. {options[LETTERS.index(chosen)]}"
+    logp = {"logp": entry["probabilities"]} if entry["probabilities"] else {}
+    return {**raw, "options": list(options), "pred": pred, **logp}

@@ -1,0 +1,265 @@
+"""What a run is going to do, and what is said before it begins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cascade.config import load_config
+from cascade.errors import ConfigError, ItemsError, NotReadyError
+from cascade.shbench.plan import Shard, find_audio, load_references, make_plan
+from cascade.types import Mode
+from tests import tone_benchmark as tones
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("benchmark")
+    tones.write(folder, recordings=5, questions=2)
+    return folder
+
+
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"")
+
+
+# --- recordings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "lies_at"),
+    [
+        ("real/Coffee/a 1.wav", "real/Coffee/a 1.wav"),
+        ("real/Coffee/a 1.wav", "Coffee/a 1.wav"),
+        ("real/Coffee/a 1.wav", "a 1.wav"),
+        ("real/Coffee/a 1.wav", "copy/of/real/Coffee/a 1.wav"),
+        ("/data/somebody/real/a 1.wav", "real/a 1.wav"),
+        ("C:\\data\\real\\a 1.wav", "real/a 1.wav"),
+        ("../../outside/a 1.wav", "outside/a 1.wav"),
+        ("real/中文 ⚒️.wav", "中文 ⚒️.wav"),
+    ],
+)
+def test_a_recording_is_found_where_its_name_or_the_tail_of_it_says(tmp_path: Path, name: str, lies_at: str) -> None:
+    touch(tmp_path, lies_at, "real/b.wav", "Tea/a 2.wav")
+    assert find_audio([name], tmp_path) == {name: tmp_path / lies_at}
+
+
+def test_the_longest_tail_decides(tmp_path: Path) -> None:
+    touch(tmp_path, "x/gym/1.wav", "x/coffee/1.wav", "1.wav")
+    assert find_audio(["real/coffee/1.wav"], tmp_path) == {"real/coffee/1.wav": tmp_path / "x/coffee/1.wav"}
+
+
+def test_nothing_outside_of_the_folder_is_taken(tmp_path: Path) -> None:
+    touch(tmp_path, "outside.wav", "root/inside.wav")
+    with pytest.raises(ItemsError, match="no recording"):
+        find_audio(["../outside.wav"], tmp_path / "root")
+
+
+def test_two_files_that_fit_alike_are_named(tmp_path: Path) -> None:
+    touch(tmp_path, "a/1.wav", "b/1.wav")
+    with pytest.raises(
+        ItemsError, match=r"two files fit 'real/1.wav': .*a/1.wav, .*b/1.wav; give another --audio-root"
+    ):
+        find_audio(["real/1.wav"], tmp_path)
+
+
+def test_all_that_is_missing_is_listed_up_to_twenty(tmp_path: Path) -> None:
+    touch(tmp_path, "there.wav")
+    with pytest.raises(ItemsError) as error:
+        find_audio(["there.wav", *(f"away {number}.wav" for number in range(25))], tmp_path)
+    lines = str(error.value).splitlines()
+    assert lines[:20] == [
+        f"no recording 'away {number}.wav' under {tmp_path}, nor one whose path ends like it" for number in range(20)
+    ]
+    assert lines[20:] == ["and 5 more recordings are missing; give --audio-root DIR"]
+
+
+def test_a_folder_that_is_none_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ItemsError, match="does not exist; give --audio-root DIR"):
+        find_audio(["a.wav"], tmp_path / "away")
+
+
+# --- which of them ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "1", "0/2", "3/2", "1/2/3", "a/b", "-1/2", "1/0", "1.0/2", "²/3"])
+def test_a_wrong_shard_is_one_line(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--shard .*: expected I/N with 1 <= I <= N, such as 1/4$"):
+        Shard.of(text)
+
+
+@settings(deadline=None, max_examples=12)  # each plan hashes the models
+@given(st.integers(1, 5), st.sampled_from([None, 1, 3, 5, 100]))
+def test_shards_share_out_all_recordings_once(folder: Path, count: int, limit: int | None) -> None:
+    whole = tones.plan_of(folder, limit=limit)
+    if len(whole.recordings) < count:
+        return
+    shards = [tones.plan_of(folder, limit=limit, shard=Shard(index, count)) for index in range(1, count + 1)]
+    dealt = [recording.name for shard in shards for recording in shard.recordings]
+    assert sorted(dealt) == sorted(recording.name for recording in whole.recordings)
+    assert sorted(item.number for shard in shards for item in shard.items) == [item.number for item in whole.items]
+
+
+def test_a_limit_takes_the_first_recordings_with_all_of_their_questions(folder: Path) -> None:
+    plan = tones.plan_of(folder, limit=2)
+    assert [recording.name for recording in plan.recordings] == ["folder/scene 0.wav", "folder/scene 1.wav"]
+    assert [item.number for item in plan.items] == [0, 1, 5, 6]
+    assert plan.total == 10
+
+
+def test_a_shard_without_a_recording_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--shard 6/6: there are only 5 recordings; give a smaller N"):
+        tones.plan_of(folder, shard=Shard(6, 6))
+
+
+# --- how it is asked --------------------------------------------------------------------------------------------------
+
+
+def changed(folder: Path, **settings: Any) -> Any:
+    config = tones.config_of(folder)
+    benchmark = config.benchmark.model_copy(update=settings)
+    return make_plan(config.model_copy(update={"benchmark": benchmark}), "tones", modes=tuple(Mode))
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, {"tones_basic_qa.json", "tones_selective_qa.json"}),
+        ({"description": "none"}, {"tones_basic_qa.json", "tones_selectivenospk_qa.json"}),
+        ({"dont_know": False}, {"tones_basicnoidk_qa.json", "tones_selectivenoidk_qa.json"}),
+        ({"open_ended": True}, {"tones_basicopen_qa.json", "tones_selectiveopen_qa.json"}),
+        (
+            {"description": "none", "dont_know": False},
+            {"tones_basicnoidk_qa.json", "tones_selectivenospknoidk_qa.json"},
+        ),
+    ],
+)
+def test_the_files_names_tell_mode_and_setting(folder: Path, settings: dict[str, Any], names: set[str]) -> None:
+    plan = changed(folder, **settings)
+    assert {plan.file_name(mode) for mode in plan.modes} == names
+
+
+def test_the_option_dont_know_is_the_benchmarks_own(folder: Path) -> None:
+    plan = tones.plan_of(folder)
+    item = plan.items[0]
+    question = plan.question(item, Mode.SELECTIVE)
+    assert question.options == item.options
+    assert question.options[question.dont_know or 0] == "Unclear"
+
+
+def test_without_the_option_dont_know_the_others_keep_their_order(folder: Path) -> None:
+    plan = changed(folder, dont_know=False)
+    item = plan.items[3]
+    question = plan.question(item, Mode.GENERAL)
+    assert question.options == tuple(option for option in item.options if option != "Unclear")
+    assert question.dont_know is None
+
+
+def test_open_ended_questions_have_no_options(folder: Path) -> None:
+    plan = changed(folder, open_ended=True)
+    question = plan.question(plan.items[0], Mode.SELECTIVE)
+    assert (question.options, question.dont_know) == ((), None)
+
+
+@pytest.mark.parametrize("field", ["main_speaker_desc", "main_speaker_desc_w_content"])
+def test_only_selective_mode_is_told_about_the_main_speaker(folder: Path, field: str) -> None:
+    plan = changed(folder, description=field)
+    item = plan.items[0]
+    assert getattr(item, field) in plan.question(item, Mode.SELECTIVE).prompt
+    assert getattr(item, field) not in plan.question(item, Mode.GENERAL).prompt
+
+
+def test_prompts_can_be_replaced_and_a_missing_one_is_said(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "general.txt").write_text("My own: {transcript} {question} {options}")
+    config = tones.config_of(folder)
+    config = config.model_copy(update={"benchmark": config.benchmark.model_copy(update={"prompts": tmp_path})})
+    plan = make_plan(config, "tones", modes=[Mode.GENERAL])
+    assert plan.question(plan.items[0], Mode.GENERAL).prompt.startswith("My own: ")
+    with pytest.raises(ConfigError, match=r"selective_described.txt"):
+        make_plan(config, "tones", modes=[Mode.SELECTIVE])
+
+
+# --- what is heard, and what determines it ----------------------------------------------------------------------------
+
+
+def test_two_modes_are_two_hearings_unless_the_gate_is_always_shut(folder: Path) -> None:
+    general, selective = Mode.GENERAL, Mode.SELECTIVE
+    assert tones.plan_of(folder).hearings == {selective: (selective,), general: (general,)}
+    assert tones.plan_of(folder, always=True).hearings == {selective: (selective, general)}
+    assert tones.plan_of(folder, modes=(general,), always=True).hearings == {selective: (general,)}
+
+
+def test_another_setting_is_another_run_and_a_larger_limit_is_not(folder: Path) -> None:
+    identity = tones.plan_of(folder).describe()["identity"]
+    assert tones.plan_of(folder, limit=2).describe()["identity"] == identity
+    others = [
+        tones.plan_of(folder, threshold=0.6),
+        tones.plan_of(folder, always=True),
+        tones.plan_of(folder, modes=(Mode.GENERAL,)),
+        tones.plan_of(folder, shard=Shard(1, 2)),
+        changed(folder, description="none"),
+        changed(folder, dont_know=False),
+        changed(folder, references=None),
+    ]
+    assert len({identity, *(plan.describe()["identity"] for plan in others)}) == len(others) + 1
+
+
+def test_the_description_holds_no_question_and_no_place_on_this_machine(folder: Path) -> None:
+    described = json.dumps({**tones.plan_of(folder).describe(), "determined_by": None})
+    assert "What is said" not in described
+    assert str(folder) not in described
+
+
+# --- what is missing --------------------------------------------------------------------------------------------------
+
+
+def test_a_configuration_without_an_answerer_is_refused(folder: Path) -> None:
+    config = tones.config_of(folder)
+    config = config.model_copy(update={"stages": config.stages[:-1]})
+    with pytest.raises(ConfigError, match="a benchmark asks questions, but the configuration has no answerer"):
+        make_plan(config, "tones", modes=[Mode.GENERAL])
+
+
+def test_an_enrolment_that_is_not_there_is_said_before_anything_is_heard(folder: Path) -> None:
+    config = tones.config_of(folder).with_enrolment([folder / "away.wav"])
+    with pytest.raises(NotReadyError, match=r"away\.wav"):
+        make_plan(config, "tones", modes=[Mode.GENERAL])
+
+
+def test_the_small_benchmark_is_the_default() -> None:
+    plan = make_plan(load_config("ondevice"), "ondevice", modes=tuple(Mode))
+    assert len(plan.recordings) == 12
+    assert len(plan.items) == plan.total == 120
+    assert all(recording.words and recording.words.keys() == {"main", "bystander"} for recording in plan.recordings)
+
+
+# --- references -------------------------------------------------------------------------------------------------------
+
+
+def test_references_join_what_a_speaker_says(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    entry = {"session_id": "a", "speaker": "main", "words": "Hello there.", "start_time": 0, "end_time": 1}
+    path.write_text(
+        json.dumps([entry, {**entry, "speaker": "bystander", "words": "Psst."}, {**entry, "words": "Bye."}])
+    )
+    assert load_references(path) == {"a": {"main": "Hello there. Bye.", "bystander": "Psst."}}
+
+
+@pytest.mark.parametrize("content", ["", "{", "17", '{"a": 1}', '[{"session_id": "a"}]', "[1]", "\xff"])
+def test_references_that_are_none_are_one_line(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "r.json"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(ItemsError, match="are not SegLST"):
+        load_references(path)
+
+
+def test_references_that_are_not_there_are_said(tmp_path: Path) -> None:
+    with pytest.raises(ItemsError, match=r"references '.*' cannot be read: No such file"):
+        load_references(tmp_path / "away.json")

@@ -1,0 +1,455 @@
+"""A benchmark run on recordings that fakes truly hear: what is heard, asked, kept and left, also when it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from cascade.answering import Answerer
+from cascade.config import CascadeConfig
+from cascade.errors import BackendError, OutputError
+from cascade.output.journal import JOURNAL, locked
+from cascade.pipeline import Cascade
+from cascade.shbench.plan import Plan, Shard, make_plan
+from cascade.shbench.results import Results, merge, run_plan
+from cascade.types import Answer, Mode, Outcome, Question, Transcript
+from tests import tone_benchmark as tones
+from tests.canary import Models, cascade_of
+from tests.tone_benchmark import Watch
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("benchmark")
+    tones.write(folder)
+    return folder
+
+
+def final_files(out: Path) -> dict[str, bytes]:
+    """Return what a run leaves, but for its journal, which has timings, and its lock."""
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(out.iterdir())
+        if path.is_file() and path.name not in (JOURNAL, ".lock")
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    out = tmp_path_factory.mktemp("undisturbed")
+    run_plan(tones.plan_of(folder), out, Watch(), load=tones.loader())
+    return final_files(out)
+
+
+@dataclass
+class Asked:
+    """An answerer that notes what it is asked, and may fail."""
+
+    inner: Answerer
+    fails: Callable[[int], BaseException | None] = lambda number: None
+    questions: list[Question] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+    def answer(self, question: Question, transcript: Transcript) -> Answer:
+        with self.lock:
+            self.questions.append(question)
+            number = len(self.questions)
+        if error := self.fails(number):
+            raise error
+        return self.inner.answer(question, transcript)
+
+
+@dataclass
+class Rig:
+    """Loads a cascade around fakes, and notes what is done with it."""
+
+    fails: Callable[[int], BaseException | None] = lambda number: None
+    hearings: int = 0
+    asked: Asked | None = None
+
+    def load(self, config: CascadeConfig) -> Cascade:
+        models = Models()
+        inner = models.answerer(config.answerer)
+        assert inner is not None
+        self.asked = Asked(inner, self.fails)
+        cascade = cascade_of(config, models)
+        rig = self
+
+        class Counting(Cascade):
+            def in_mode(self, mode: Mode) -> Cascade:
+                rig.hearings += 1
+                return super().in_mode(mode)
+
+        return Counting(cascade._stages, self.asked, mode=cascade.mode)
+
+    @property
+    def questions(self) -> list[Question]:
+        return [] if self.asked is None else self.asked.questions
+
+
+def run(plan: Plan, out: Path | None, rig: Rig | None = None) -> tuple[Results, Rig]:
+    rig = rig or Rig()
+    return run_plan(plan, out, Watch(), load=rig.load), rig
+
+
+# --- what is heard and asked ------------------------------------------------------------------------------------------
+
+
+def test_a_recording_is_heard_once_in_each_mode_and_each_question_is_asked_once(folder: Path, tmp_path: Path) -> None:
+    results, rig = run(tones.plan_of(folder), tmp_path)
+    assert rig.hearings == 4 * 2
+    assert len(rig.questions) == 4 * 6 * 2
+    assert not results.failed
+    _, again = run(tones.plan_of(folder), tmp_path)
+    assert (again.hearings, again.questions) == (0, [])
+
+
+def test_one_hearing_serves_both_modes_where_the_gate_is_always_shut(folder: Path) -> None:
+    results, rig = run(tones.plan_of(folder, always=True), None)
+    assert rig.hearings == 4
+    assert len(rig.questions) == 4 * 6 * 2
+    assert {heard.mode for heard in results.hearings} == {Mode.SELECTIVE}
+
+
+def test_the_same_question_twice_is_asked_once(folder: Path, tmp_path: Path) -> None:
+    items = json.loads((folder / "questions.json").read_bytes())
+    (tmp_path / "twice.json").write_text(json.dumps([*items, items[0]]))
+    config = tones.config_of(folder).with_benchmark(tmp_path / "twice.json", folder)
+    plan = make_plan(config, "tones", modes=[Mode.SELECTIVE])
+    _, rig = run(plan, tmp_path / "out")
+    assert len(rig.questions) == 24
+    predictions = json.loads((tmp_path / "out" / "tones_selective_qa.json").read_bytes())
+    assert len(predictions) == 25
+    assert predictions[0] == predictions[24]
+
+
+def test_questions_are_asked_at_once_where_the_answerer_allows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cascade.config import ExtractiveSettings
+
+    monkeypatch.setattr(ExtractiveSettings, "concurrency", 6)
+    together, most, lock = 0, 0, Lock()
+
+    class Slow:
+        def answer(self, question: Question, transcript: Transcript) -> Answer:
+            nonlocal together, most
+            with lock:
+                together += 1
+                most = max(most, together)
+            time.sleep(0.05)
+            with lock:
+                together -= 1
+            return Answer("x", Outcome.UNPARSED)
+
+    plan = tones.plan_of(folder, limit=1, modes=(Mode.GENERAL,))
+    run_plan(plan, None, Watch(), load=lambda config: Cascade(cascade_of(config, Models())._stages, Slow()))
+    assert most == 6
+
+
+def test_progress_goes_up_to_the_end(folder: Path) -> None:
+    seen: list[tuple[float, float]] = []
+
+    class Seen(Watch):
+        def progress(self, behind_s: float, total_s: float) -> None:
+            seen.append((behind_s, total_s))
+
+    plan = tones.plan_of(folder, limit=2)
+    run_plan(plan, None, Seen(), load=tones.loader())
+    lengths = sum(len(tones.scene(number).audio) / 16_000 for number in range(2)) * 2
+    assert [total for _, total in seen] == pytest.approx([lengths] * len(seen))
+    assert [behind for behind, _ in seen] == sorted(behind for behind, _ in seen)
+    assert seen[-1][0] == pytest.approx(lengths)
+
+
+# --- what is left -----------------------------------------------------------------------------------------------------
+
+
+def test_predictions_are_the_benchmarks_items_with_answers(folder: Path, undisturbed: dict[str, bytes]) -> None:
+    items = json.loads((folder / "questions.json").read_bytes())
+    for name in ("tones_basic_qa.json", "tones_selective_qa.json"):
+        found = json.loads(undisturbed[name])
+        assert [{key: one[key] for key in one if key not in ("pred", "logp")} for one in found] == items
+        for one in found:
+            letter, _, text = one["pred"].partition(". ")
+            assert one["options"]["ABCDE".index(letter)] == text
+            assert len(one["logp"]) == 5
+            assert sum(one["logp"]) == pytest.approx(1)
+            assert "ABCDE".index(letter) == int(np.argmax(one["logp"]))
+
+
+def test_all_that_is_left_has_its_name_and_is_private(folder: Path, tmp_path: Path) -> None:
+    run(tones.plan_of(folder, limit=1), tmp_path / "out")
+    assert set(final_files(tmp_path / "out")) == {
+        "run.json", "hearings.json", "tones_basic_qa.json", "tones_selective_qa.json",
+        "scores.json", "scores.md", "items.jsonl", "figure4.svg", "figure4.png",
+    }  # fmt: skip
+    assert {path.stat().st_mode & 0o77 for path in (tmp_path / "out").iterdir()} == {0}
+
+
+def test_without_a_folder_the_scores_are_the_same_and_nothing_is_written(
+    folder: Path, undisturbed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    results, _ = run(tones.plan_of(folder), None)
+    assert results.scores.as_dict() == json.loads(undisturbed["scores.json"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_hearings_count_what_was_kept_and_what_leaked(undisturbed: dict[str, bytes]) -> None:
+    heard = json.loads(undisturbed["hearings.json"])
+    assert len(heard) == 8
+    for one in heard:
+        assert one["main_words"] == {"found": 8, "total": 8}
+        assert one["bystander_words"] == {"found": 0 if one["mode"] == "selective" else 4, "total": 4}
+        assert one["audio_s"] == pytest.approx(7.7, abs=0.01)
+    selective = [one for one in heard if one["mode"] == "selective"]
+    assert all(one["withheld_s"].get("bystander", 0) > 1 for one in selective)
+
+
+def test_no_bystander_is_in_anything_that_selective_mode_leaves(folder: Path, tmp_path: Path) -> None:
+    run(tones.plan_of(folder, modes=(Mode.SELECTIVE,)), tmp_path)
+    everything = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    for number in range(4):
+        assert tones.scene(number).leaks(everything) == []
+
+
+def test_the_journal_of_selective_mode_quotes_no_option(folder: Path, tmp_path: Path) -> None:
+    """A wrong answer about the bystander is an option that says what the bystander said."""
+    run(tones.plan_of(folder, modes=(Mode.SELECTIVE,)), tmp_path)
+    journal = (tmp_path / JOURNAL).read_text()
+    words = {option for entry in json.loads((folder / "questions.json").read_bytes()) for option in entry["options"]}
+    assert not [word for word in words if word in journal]
+
+
+def test_a_reply_in_the_answerers_own_words_is_kept_as_it_is(folder: Path, tmp_path: Path) -> None:
+    class Chatty:
+        def answer(self, question: Question, transcript: Transcript) -> Answer:
+            return Answer("The answer is **B**,\nhonestly.", Outcome.ANSWERED, 1)
+
+    plan = tones.plan_of(folder, limit=1, modes=(Mode.SELECTIVE,))
+    run_plan(plan, tmp_path, Watch(), load=lambda config: Cascade(cascade_of(config, Models())._stages, Chatty()))
+    found = json.loads((tmp_path / "tones_selective_qa.json").read_bytes())
+    assert {one["pred"] for one in found} == {"The answer is **B**,\nhonestly."}
+    assert not any("logp" in one for one in found)
+
+
+# --- stopping and going on --------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_run_goes_on_and_asks_nothing_twice(
+    folder: Path, undisturbed: dict[str, bytes], tmp_path: Path
+) -> None:
+    first = Rig(lambda number: KeyboardInterrupt() if number == 17 else None)
+    with pytest.raises(KeyboardInterrupt):
+        run(tones.plan_of(folder), tmp_path, first)
+    assert set(final_files(tmp_path)) == {"run.json"}
+    _, second = run(tones.plan_of(folder), tmp_path)
+    interrupted = first.questions.pop(16)
+    assert interrupted in second.questions
+    assert len(first.questions) + len(second.questions) == 4 * 6 * 2
+    assert final_files(tmp_path) == undisturbed
+
+
+def test_what_fails_is_said_left_out_and_tried_again(
+    folder: Path, undisturbed: dict[str, bytes], tmp_path: Path
+) -> None:
+    def fails(number: int) -> BaseException | None:
+        return {3: BackendError("the server said no"), 5: ValueError("kidney"), 30: BackendError("full")}.get(number)
+
+    told = []
+
+    class Told(Watch):
+        def failed(self, failed: Any) -> None:
+            told.append(str(failed.error))
+
+    results = run_plan(tones.plan_of(folder), tmp_path, Told(), load=Rig(fails).load)
+    assert len(results.failed) == 3
+    assert [str(failed.error) for failed in results.failed] == told
+    assert (told[0], told[2]) == ("the server said no", "full")
+    assert "ValueError" in told[1]
+    assert "kidney" not in told[1]
+    predictions = [json.loads((tmp_path / f"tones_{mode}_qa.json").read_bytes()) for mode in ("basic", "selective")]
+    assert sum(map(len, predictions)) == 45
+    assert "missing_item" in (tmp_path / "scores.json").read_text()
+    _, again = run(tones.plan_of(folder), tmp_path)
+    assert len(again.questions) == 3
+    assert final_files(tmp_path) == undisturbed
+
+
+def test_a_recording_that_cannot_be_heard_does_not_stop_the_others(tmp_path: Path) -> None:
+    tones.write(tmp_path / "data", recordings=3)
+    whole = (tmp_path / "data" / "folder" / "scene 1.wav").read_bytes()
+    (tmp_path / "data" / "folder" / "scene 1.wav").write_bytes(b"this is no recording" * 100)
+    results, _ = run(tones.plan_of(tmp_path / "data"), tmp_path / "out")
+    assert {failed.recording for failed in results.failed} == {"folder/scene 1.wav"}
+    assert len(json.loads((tmp_path / "out" / "tones_basic_qa.json").read_bytes())) == 12
+    (tmp_path / "data" / "folder" / "scene 1.wav").write_bytes(whole)
+    results, rig = run(tones.plan_of(tmp_path / "data"), tmp_path / "out")
+    assert rig.hearings == 2
+    assert not results.failed
+
+
+def test_another_recording_of_the_same_name_is_heard_anew(tmp_path: Path) -> None:
+    tones.write(tmp_path / "data", recordings=2)
+    run(tones.plan_of(tmp_path / "data"), tmp_path / "out")
+    tones.scene(7).write(tmp_path / "data" / "folder" / "scene 0.wav")
+    _, rig = run(tones.plan_of(tmp_path / "data"), tmp_path / "out")
+    assert rig.hearings == 2
+    assert len(rig.questions) == 12
+
+
+@pytest.mark.parametrize("gate", [{"threshold": 0.6}, {"always": True}])
+def test_another_configuration_starts_afresh_and_the_earlier_run_is_kept(
+    folder: Path, undisturbed: dict[str, bytes], tmp_path: Path, gate: dict[str, Any]
+) -> None:
+    run(tones.plan_of(folder), tmp_path)
+    results, rig = run(tones.plan_of(folder, **gate), tmp_path)
+    assert len(rig.questions) == 48
+    assert results.moved is not None
+    assert final_files(results.moved) == undisturbed
+    assert (results.moved / JOURNAL).exists()
+    back, rig = run(tones.plan_of(folder), tmp_path)
+    assert len(rig.questions) == 48
+    assert back.moved not in (None, results.moved)
+    assert final_files(tmp_path) == undisturbed
+
+
+def test_a_larger_limit_goes_on(folder: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
+    run(tones.plan_of(folder, limit=3), tmp_path)
+    _, rig = run(tones.plan_of(folder), tmp_path)
+    assert rig.hearings == 2
+    assert final_files(tmp_path) == undisturbed
+
+
+def test_files_that_no_run_left_are_not_overwritten(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "scores.json").write_text("mine")
+    with pytest.raises(OutputError, match=r"scores.json' exists already and is not overwritten"):
+        run(tones.plan_of(folder), tmp_path)
+    assert (tmp_path / "scores.json").read_text() == "mine"
+
+
+def test_a_second_run_in_the_same_folder_is_told(folder: Path, tmp_path: Path) -> None:
+    with (
+        locked(tmp_path),
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(OutputError, match="another run is at work"),
+    ):
+        pool.submit(run, tones.plan_of(folder), tmp_path).result()
+
+
+def test_kills_at_any_moment_leave_the_same_files(folder: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
+    """SIGKILL at random moments, again and again, until a process gets to its end."""
+    moments = random.Random(1)
+    command = [sys.executable, "-m", "tests.tone_benchmark", str(folder), str(tmp_path)]
+    kills = 0
+    for _ in range(200):
+        process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        try:
+            process.wait(moments.uniform(0.6, 2.5))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+        else:
+            assert process.returncode == 0
+            break
+    assert kills >= 1
+    assert final_files(tmp_path) == undisturbed
+
+
+# --- shards -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shards(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folders = [tmp_path_factory.mktemp(f"shard{index}") for index in (1, 2, 3)]
+    for index, out in enumerate(folders, start=1):
+        run(tones.plan_of(folder, shard=Shard(index, 3)), out)
+    return folders
+
+
+def test_merged_shards_are_what_one_run_leaves(
+    shards: list[Path], undisturbed: dict[str, bytes], tmp_path: Path
+) -> None:
+    results = merge([shards[2], shards[0], shards[1]], tmp_path)
+    assert final_files(tmp_path) == undisturbed
+    assert len(results.hearings) == 8
+
+
+def test_a_run_can_go_on_in_merged_shards(folder: Path, shards: list[Path], tmp_path: Path) -> None:
+    merge(shards, tmp_path)
+    _, rig = run(tones.plan_of(folder), tmp_path)
+    assert (rig.hearings, rig.questions) == (0, [])
+
+
+def test_an_overlap_is_refused(shards: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"both hold shard 1/3; give each shard once"):
+        merge([shards[0], shards[0], shards[1], shards[2]], tmp_path)
+
+
+def test_a_gap_is_refused(shards: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"shard 2/3 is missing; give the folders of all 3 shards"):
+        merge([shards[0], shards[2]], tmp_path)
+
+
+def test_shards_of_other_runs_are_refused(folder: Path, shards: list[Path], tmp_path: Path) -> None:
+    run(tones.plan_of(folder, threshold=0.6, shard=Shard(2, 3)), tmp_path / "other")
+    with pytest.raises(OutputError, match=r"the shards are of different runs"):
+        merge([shards[0], tmp_path / "other", shards[2]], tmp_path / "out")
+    run(tones.plan_of(folder, limit=3, shard=Shard(2, 3)), tmp_path / "limited")
+    with pytest.raises(OutputError, match=r"or --limit differ"):
+        merge([shards[0], tmp_path / "limited", shards[2]], tmp_path / "out")
+
+
+def test_a_shard_that_is_not_complete_is_refused(folder: Path, shards: list[Path], tmp_path: Path) -> None:
+    rig = Rig(lambda number: BackendError("no") if number == 2 else None)
+    run(tones.plan_of(folder, shard=Shard(2, 3)), tmp_path / "part", rig)
+    with pytest.raises(OutputError, match=r"5 of 6 questions are answered; give the shard's command again, then merge"):
+        merge([shards[0], tmp_path / "part", shards[2]], tmp_path / "out")
+
+
+def test_a_whole_run_is_no_shard(folder: Path, tmp_path: Path) -> None:
+    run(tones.plan_of(folder, limit=1), tmp_path / "whole")
+    with pytest.raises(OutputError, match=r"holds a whole run, no shard"):
+        merge([tmp_path / "whole"], tmp_path / "out")
+    with pytest.raises(OutputError, match=r"holds no run.json; expected the --out folder of a benchmark's run"):
+        merge([tmp_path], tmp_path / "out")
+
+
+@pytest.mark.parametrize("damage", ["", "[", "{}", '{"identity": 1, "files": []}', "[1]"])
+def test_a_damaged_description_is_one_line(folder: Path, tmp_path: Path, damage: str) -> None:
+    (tmp_path / "run.json").write_text(damage)
+    with pytest.raises(OutputError, match=r"run.json' is no run's description; move it away, or give another --out"):
+        run(tones.plan_of(folder, limit=1), tmp_path)
+
+
+def test_a_damaged_shard_is_one_line(folder: Path, shards: list[Path], tmp_path: Path) -> None:
+    run(tones.plan_of(folder, shard=Shard(2, 3)), tmp_path / "part")
+    (tmp_path / "part" / "hearings.json").write_text("{")
+    with pytest.raises(OutputError, match=r"hearings.json' is damaged; give the run's command again"):
+        merge([shards[0], tmp_path / "part", shards[2]], tmp_path / "out")
+
+
+def test_audio_that_is_too_short_is_asked_about_too(tmp_path: Path) -> None:
+    tones.write(tmp_path / "data", recordings=1)
+    soundfile.write(tmp_path / "data" / "folder" / "scene 0.wav", np.zeros(10, np.float32), 16_000)
+    results, rig = run(tones.plan_of(tmp_path / "data"), None)
+    assert not results.failed
+    assert len(rig.questions) == 12
+    assert all(heard.main_words and heard.main_words.correct == 0 for heard in results.hearings)
