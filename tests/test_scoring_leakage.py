@@ -22,7 +22,6 @@ from cascade.scoring.tally import Tally
 from cascade.types import Span
 
 WORDS = ("doctor", "tickets", "ticket", "I'm", "the", "kidney", "brother's", "it's", "nine")
-TALLIES = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda pair: Tally(min(pair), max(pair)))
 TEXTS = st.lists(st.sampled_from(WORDS)).map(" ".join)
 SPANS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda pair: Span(min(pair), max(pair))), max_size=6
@@ -33,27 +32,6 @@ def test_examples_in_the_docstrings_hold() -> None:
     results = doctest.testmod(module)
     assert results.attempted >= 6
     assert results.failed == 0
-
-
-# --- tallies ----------------------------------------------------------------------------------------------------------
-
-
-@given(TALLIES, TALLIES, TALLIES)
-def test_tallies_add(a: Tally, b: Tally, c: Tally) -> None:
-    assert a + b == Tally(a.correct + b.correct, a.total + b.total)
-    assert (a + b) + c == a + (b + c)
-    assert a + Tally() == a
-
-
-def test_an_empty_tally_has_no_accuracy() -> None:
-    assert Tally().accuracy is None
-    assert Tally(0, 3).accuracy == 0.0
-
-
-@pytest.mark.parametrize(("correct", "total"), [(2, 1), (-1, 3), (1, -1)])
-def test_an_impossible_tally_is_refused(correct: int, total: int) -> None:
-    with pytest.raises(ValueError, match="0 <= correct <= total"):
-        Tally(correct, total)
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

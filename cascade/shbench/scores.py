@@ -148,8 +148,8 @@ class Predictions:
 class System:
     """One system in one setting: its files, and its score by each reader.
 
-    general and selective are what was made of its files, None for a mode that is not there. Both are for a file of which
-    no mode is known: it is a system by itself, without a score.
+    general and selective are what was made of its files, None for a mode that is not there. A file of which no mode is
+    known is a system by itself, with neither.
     """
 
     name: str
@@ -213,9 +213,13 @@ def evaluate(
     told = [_told(file) for file in files]
     audit: list[Finding] = []
     marked: list[Predictions] = []
+    unscored: list[System] = []
     for file, words, mode in zip(files, told, _modes(told, modes), strict=True):
         if mode is None:
             audit.append(Finding(Kind.MODE_UNKNOWN, str(file), None, _NO_MODE))
+            unscored.append(
+                System(file.name, words.setting, (file,), None, None, dict.fromkeys(readers, score(None, None)))
+            )
             continue
         notes = _Notes(file)
         system = ("", name) if name else (str(file.absolute().parent), words.system)
@@ -223,11 +227,10 @@ def evaluate(
         marked.append(_marked(file, items, mode, words.setting, system, readers, notes))
         audit += notes.findings(marked[-1].items)
     systems = _systems(marked, readers)
-    unscored = _unscored(files, told, {one.file for one in audit if one.kind is Kind.MODE_UNKNOWN}, readers)
     audit += itertools.chain(_one_mode_only(systems), *map(_disagreements, systems))
     if data is not None:
         audit += _beside_benchmark(data, marked)
-    return Scores(systems, tuple(marked), tuple(audit))
+    return Scores((*systems, *unscored), tuple(marked), tuple(audit))
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
