@@ -194,7 +194,10 @@ def merge(
 
 @app.command()
 def score(
-    files: Annotated[list[Path], typer.Argument(help="Prediction files in SH-Bench's format (.json, .json.gz).")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Prediction files in SH-Bench's format (.json, .json.gz).", exists=True, dir_okay=False),
+    ],
     mode: Annotated[
         list[ModeName] | None,
         typer.Option(help="Where file names do not tell: for all files, or once for each in their order."),
@@ -206,6 +209,7 @@ def score(
 ) -> None:
     """Score predictions of any system: accuracies with intervals, Selective Efficacy, what is wrong with the files."""
     from cascade.shbench.results import score_predictions, write_scores
+    from cascade.shbench.scores import Kind
     from cascade.types import Mode
 
     modes = None if mode is None else [Mode(one.value) for one in mode]
@@ -218,6 +222,10 @@ def score(
         _show_scores(scores.as_dict())
     if out is not None and not as_json:
         screen.print(f"written to {_plain(str(out))}")
+    unscored = [finding for finding in scores.audit if finding.kind is Kind.MODE_UNKNOWN]
+    for finding in unscored:
+        notes.print(f"error: {_plain(finding.file)}: {_plain(finding.detail)}")
+    raise typer.Exit(SOME_FAILED if unscored else 0)
 
 
 @app.command()

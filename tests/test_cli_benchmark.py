@@ -1,0 +1,185 @@
+"""`run` without a recording, `score` and `merge`, as a user meets them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import tone_benchmark as tones
+from tests.test_cli import ROOT, RUN, cascade, short
+
+SHMINI = ROOT / "benchmarks" / "shmini"
+SHBENCH = ROOT.parent / "shared" / "shbench"
+
+
+def items(number: int, **changes: Any) -> list[dict[str, Any]]:
+    """Return predictions: all right about the main speaker, "I don't know" about the bystander."""
+    found = []
+    for index in range(number):
+        item = tones.item(index // 6, index % 6)
+        right = item["answer"] if item["speaker"] == "main" else item["idk_answer"]
+        letter = "ABCDE"[item["options"].index(right)]
+        found.append({**item, "pred": f"{letter}. {right}", **changes})
+    return found
+
+
+def write(path: Path, predictions: object) -> Path:
+    path.write_bytes(json.dumps(predictions).encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((*RUN, "--question", "Who?"), "error: a question was given, but no recording; name the recordings"),
+        ((*RUN, "a.wav", "--limit", "2"), "error: --data, --audio-root, --limit and --shard are for a benchmark"),
+        ((*RUN, "--shard", "3/2"), "error: --shard '3/2': expected I/N with 1 <= I <= N, such as 1/4"),
+        ((*RUN, "--limit", "0"), "Error: Invalid value for '--limit'"),
+        ((*RUN, "--data", "away.json"), "error: cannot read 'away.json' (No such file or directory)"),
+        ((*RUN, "--data", "empty.json"), "error: 'empty.json' holds an empty list, expected"),
+        ((*RUN, "--data", "q.json", "--audio-root", "away"), "error: the folder of recordings 'away' does not exist"),
+        (
+            (*RUN, "--data", "q.json"),
+            "error: no recording 'folder/scene 0.wav' under ., nor one",
+        ),
+        (("score", "away.json"), "Error: Invalid value for "),
+        (("score", "full"), "Error: Invalid value for "),
+        (("score", "text.json", "--mode", "general"), "error: 'text.json' is not JSON"),
+        (("score", "gpt.json", "--mode", "general"), "error: 'gpt.json' holds an object, expected one list of items"),
+        (("score", "p_basic.json", "p_basic.json"), "error: "),
+        (("score", "p_basic.json", "--out", "full"), "error: 'full/scores.json' exists already and is not overwritten"),
+        (("score",), "Error: Missing argument "),
+        (("merge", "full", "--out", "out"), "error: 'full' holds no run.json; expected the --out folder"),
+        (("merge", "away", "--out", "out"), "error: 'away' holds no run.json; expected the --out folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: tuple[str, ...], line: str, tmp_path: Path) -> None:
+    write(tmp_path / "empty.json", [])
+    write(tmp_path / "q.json", items(2))
+    write(tmp_path / "p_basic.json", items(2))
+    write(tmp_path / "gpt.json", {"a.wav_0": {"question": "Who?", "answer": "A"}})
+    (tmp_path / "text.json").write_text("hello")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "scores.json").write_text("mine")
+    code, out, err = cascade(*arguments, cwd=tmp_path)
+    assert (code, out) == (2, "")
+    lines = [text for text in err.splitlines() if text and not text.startswith(("Usage", "Try"))]
+    assert len(lines) == 1
+    assert lines[0].startswith(line)
+    assert not (tmp_path / "out").exists()
+
+
+# --- score ------------------------------------------------------------------------------------------------------------
+
+
+def test_scores_are_printed_written_and_given_as_json(tmp_path: Path) -> None:
+    write(tmp_path / "mine_basic_qa.json", items(24))
+    (tmp_path / "mine_selective_qa.json.gz").write_bytes(gzip.compress(json.dumps(items(24)).encode()))
+    files = ("mine_basic_qa.json", "mine_selective_qa.json.gz")
+    code, out, err = cascade("score", *files, "--out", "scores", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    (row,) = [line for line in out.splitlines() if line.startswith("> mine")]
+    assert row.split()[1:] == ["mine", "both", "100.0", "100.0", "0.0", "100.0", "0.0"]
+    assert {path.name for path in (tmp_path / "scores").iterdir()} - {".lock"} == {
+        "scores.json", "scores.md", "items.jsonl", "figure4.svg", "figure4.png",
+    }  # fmt: skip
+    code, printed, err = cascade("score", *files, "--json", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert json.loads(printed) == json.loads((tmp_path / "scores" / "scores.json").read_bytes())
+
+
+def test_the_shape_of_the_json(tmp_path: Path) -> None:
+    write(tmp_path / "mine_selective_qa.json", items(24, logp=[0.5, 0.5, 0.0, 0.0, 0.0]))
+    _, printed, _ = cascade("score", "mine_selective_qa.json", "--json", cwd=tmp_path)
+    (system,) = json.loads(printed)["systems"]
+    assert system["files"] == ["mine_selective_qa.json"]
+    for reader in ("strict", "paper"):
+        found = system["parsers"][reader]
+        assert found["general"] is found["se"] is found["se_cluster95"] is None
+        main = found["selective"]["main"]
+        assert {"correct", "total", "accuracy", "wilson95", "cluster95", "idk", "unparsed", "entropy"} <= main.keys()
+        assert (main["correct"], main["total"], main["accuracy"], main["idk"]) == (12, 12, 1.0, 0)
+        assert main["wilson95"] == pytest.approx([0.7575, 1.0], abs=1e-4)
+        bystander = found["selective"]["bystander"]
+        assert (bystander["correct"], bystander["idk"]) == (12, 12)
+        assert found["selective"]["real"]["main"]["total"] == found["selective"]["synth"]["bystander"]["total"] == 6
+    assert system["parsers"]["strict"]["selective"]["main"]["entropy"] == pytest.approx(0.6931, abs=1e-4)
+    assert system["parsers"]["paper"]["selective"]["main"]["entropy"] is None
+    kinds = {finding["kind"]: finding for finding in system["audit"]}
+    assert kinds["zero_probability"].keys() == {"kind", "file", "item", "detail"}
+    assert "mode_missing" in kinds
+
+
+def test_a_file_whose_mode_is_unknown_is_not_scored_silently(tmp_path: Path) -> None:
+    write(tmp_path / "mine.json", items(6))
+    code, printed, err = cascade("score", "mine.json", "--json", cwd=tmp_path)
+    assert code == 1
+    assert "--mode" in err
+    (system,) = json.loads(printed)["systems"]
+    assert [finding["kind"] for finding in system["audit"]] == ["mode_unknown"]
+    code, printed, _ = cascade("score", "mine.json", "--json", "--mode", "selective", cwd=tmp_path)
+    assert code == 0
+    assert json.loads(printed)["systems"][0]["parsers"]["strict"]["selective"]["main"]["accuracy"] == 1.0
+
+
+def test_files_with_given_modes_and_a_name_are_one_system(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", items(24))
+    write(tmp_path / "b.json", items(24))
+    modes = ("--mode", "general", "--mode", "selective", "--name", "ours")
+    code, printed, _ = cascade("score", "a.json", "b.json", *modes, "--json", cwd=tmp_path)
+    assert code == 0
+    (system,) = json.loads(printed)["systems"]
+    assert system["name"] == "ours"
+    assert system["parsers"]["strict"]["se"] == 0.0
+
+
+@pytest.mark.skipif(not SHBENCH.is_dir(), reason="shared/shbench is not beside the checkout")
+def test_the_published_files_score_as_published(tmp_path: Path) -> None:
+    code, printed, err = cascade("score", *sorted(SHBENCH.glob("*.json.gz")), "--json", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    found = [system["parsers"]["paper"] for system in json.loads(printed)["systems"]]
+    cells = [
+        tuple(
+            round(100 * parsers[mode][speaker]["accuracy"], 1)
+            for speaker in ("main", "bystander")
+            for mode in ("general", "selective")
+        )
+        for parsers in found
+    ]
+    assert sorted(cells) == sorted([
+        (96.1, 95.6, 47.9, 49.4), (97.2, 97.3, 63.1, 61.5), (96.1, 96.2, 47.9, 42.8), (93.3, 92.7, 82.0, 94.8),
+    ])  # fmt: skip
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_small_benchmark_runs_and_goes_on(tmp_path: Path) -> None:
+    limited = (*RUN, "--limit", "1", "--out", "out")
+    code, out, err = cascade(*limited, cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert "> ondevice" in out
+    assert "Pipeline" in out or "SepFormer+Whisper+GPT-4o" in out
+    assert "real-time factor" in out
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    code, again, err = cascade(*limited, cwd=tmp_path)
+    assert (code, again, err) == (0, out, "")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_ones_own_data_run_beside_their_audio(tmp_path: Path) -> None:
+    """A recording without speech: nothing is known about it, and the answers say so."""
+    (tmp_path / "data" / "sub").mkdir(parents=True)
+    short(tmp_path / "data" / "sub" / "scene 0.wav")
+    write(tmp_path / "data" / "q.json", [{**tones.item(0, place)} for place in range(6)])
+    code, out, err = cascade(*RUN, "--data", "data/q.json", "--mode", "selective", "--out", "out", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    predictions = json.loads((tmp_path / "out" / "ondevice_selective_qa.json").read_bytes())
+    assert {item["pred"].partition(". ")[2] for item in predictions} == {"Unclear"}
+    assert not (tmp_path / "out" / "ondevice_basic_qa.json").exists()
+    (row,) = [line for line in out.splitlines() if line.startswith("> ondevice")]
+    assert row.split()[2:] == ["both", "–", "0.0", "–", "100.0", "–"]
