@@ -30,7 +30,7 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from cascade.answering import question_of
+from cascade.answering.questions import question_of
 from cascade.backends.extractive import TEMPERATURE, THRESHOLD, ExtractiveAnswerer, load
 from cascade.types import Admission, AdmitReason, Mode, Question, Span, Transcript, Utterance, seconds
 

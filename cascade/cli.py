@@ -126,7 +126,7 @@ def run(
 def _run_recordings(
     settings: CascadeConfig, recordings: Sequence[str], mode: ModeName, texts: Sequence[str], out: Path | None
 ) -> None:
-    from cascade.answering import question_of
+    from cascade.answering.questions import question_of
     from cascade.run import Failed
     from cascade.run import run as run_all
     from cascade.types import Mode

@@ -27,7 +27,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 
-from cascade.answering import Answerer
+from cascade.answering.questions import Answerer
 from cascade.asr import Recogniser, Transcriber
 from cascade.audio import read_audio
 from cascade.backends import dvector, extractive, faster_whisper, silero

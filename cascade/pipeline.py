@@ -20,7 +20,7 @@ from typing import Any, Never, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from cascade.answering import Answerer, question_of
+from cascade.answering.questions import Answerer, question_of
 from cascade.config import CascadeConfig, StageMaker, StreamSettings
 from cascade.errors import AudioError, BackendError, CascadeError, ConfigError
 from cascade.manifests import check_models

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import soundfile
 
-from cascade.answering import Answerer
+from cascade.answering.questions import Answerer
 from cascade.asr import RecognisedWord, Recognition
 from cascade.backends.extractive import ExtractiveAnswerer
 from cascade.config import (

@@ -27,7 +27,11 @@ ORDER = (
     ("errors",),
     ("types",),
     ("stage",),
-    ("audio", "separation", "diarization", "gate", "asr", "answering"),
+    (
+        "audio", "separation", "diarization", "gate", "asr",
+        "answering.plain", "answering.phrases", "answering.questions", "answering.prompts", "answering.letters",
+        "answering.reading",
+    ),
     ("scoring.tally",),
     ("scoring.leakage", "scoring.efficacy", "scoring.paper"),
     ("backends.packages",),
@@ -48,7 +52,7 @@ ORDER = (
     ("shbench.plan", "shbench.running", "shbench.results"),
     ("cli",),
     ("__main__",),
-)
+)  # fmt: skip
 RANK = {name: (line, place) for line, names in enumerate(ORDER) for place, name in enumerate(names)}
 
 AUDIO_LIBRARIES = {"av", "soundfile", "soxr", "sounddevice"}

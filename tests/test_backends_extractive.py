@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cascade.answering import DONT_KNOW_TEXT, Answerer, question_of
+from cascade.answering.questions import DONT_KNOW_TEXT, Answerer, question_of
 from cascade.backends import extractive
 from cascade.backends.extractive import ExtractiveAnswerer, content_words, load
 from cascade.errors import BackendError, MissingExtraError

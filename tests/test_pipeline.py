@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cascade.answering import Answerer
+from cascade.answering.questions import Answerer
 from cascade.config import CascadeConfig, StreamSettings, load_config
 from cascade.errors import AudioError, BackendError, CascadeError, ConfigError, QuestionError
 from cascade.pipeline import Cascade, Distribution, Listening, load_stages

@@ -28,7 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cascade import provenance
-from cascade.answering import question_of
+from cascade.answering.questions import question_of
 from cascade.audio import open_audio
 from cascade.backends import TELEMETRY_OFF
 from cascade.config import (

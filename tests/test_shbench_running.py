@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from cascade.answering import Answerer
+from cascade.answering.questions import Answerer
 from cascade.config import CascadeConfig
 from cascade.errors import BackendError, OutputError
 from cascade.output.journal import JOURNAL, locked

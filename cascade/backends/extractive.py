@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cascade.answering import DONT_KNOW_TEXT, outcome_of
+from cascade.answering.questions import DONT_KNOW_TEXT, outcome_of
 from cascade.backends.packages import package_file
 from cascade.errors import BackendError
 from cascade.types import Answer, Outcome, Question, Transcript

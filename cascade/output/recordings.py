@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cascade.answering import LETTERS
+from cascade.answering.questions import LETTERS
 from cascade.errors import OutputError
 from cascade.output.files import (
     all_or_nothing,

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeAlias
 
-from cascade.answering import Prompt, load_prompt
+from cascade.answering.prompts import Prompt, load_prompt
 from cascade.check import examine
 from cascade.config import BenchmarkSettings, CascadeConfig
 from cascade.errors import ConfigError, ItemsError, NotReadyError

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from cascade.answering import read_choice
+from cascade.answering.reading import read_choice
 from cascade.errors import OutputError
 from cascade.output import benchmark as output
 from cascade.output.files import as_bytes, as_json, as_json_lines, check_free

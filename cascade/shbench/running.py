@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cascade.answering import LETTERS
+from cascade.answering.questions import LETTERS
 from cascade.audio import announced_duration_s, open_audio
 from cascade.config import CascadeConfig
 from cascade.errors import CascadeError

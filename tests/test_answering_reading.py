@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
-import re
 import time
 from functools import cache
 from pathlib import Path
@@ -14,34 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from cascade import answering
-from cascade.answering import (
-    LETTERS,
-    NO_SPEECH,
-    Answerer,
-    Prompt,
-    dont_know_index,
-    fill,
-    load_prompt,
-    outcome_of,
-    question_of,
-    read_choice,
-)
-from cascade.config import data_folder
-from cascade.errors import ConfigError, QuestionError
-from cascade.types import (
-    Admission,
-    AdmitReason,
-    Answer,
-    Mode,
-    Outcome,
-    Question,
-    Span,
-    Transcript,
-    Utterance,
-    Withheld,
-    WithholdReason,
-)
+from cascade.answering.questions import LETTERS, Answerer, outcome_of, question_of
+from cascade.answering.reading import read_choice
+from cascade.errors import QuestionError
+from cascade.types import Answer, Outcome, Question, Transcript
 
 SHBENCH = Path(__file__).resolve().parents[2] / "shared" / "shbench"
 
@@ -70,137 +44,6 @@ ANSWERED, DONT_KNOW, UNPARSED, REFUSED, EMPTY = (
 def read(reply: str, question: Question) -> tuple[int | None, Outcome]:
     reading = read_choice(reply, question)
     return reading.choice, reading.outcome
-
-
-# --- questions --------------------------------------------------------------------------------------------------------
-
-
-def test_a_question_without_options_is_open() -> None:
-    assert question_of("When does the train leave?") == Question("When does the train leave?")
-
-
-def test_the_option_that_says_i_dont_know_is_found() -> None:
-    assert CITIES.dont_know == E
-    assert ARTICLES.dont_know == B
-    assert NO_IDK.dont_know is None
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
-        ("  ", (), "the question is empty"),
-        ("Which?", ("one",), r"has 1 option\(s\); expected none, or 2 to 5"),
-        ("Which?", tuple("123456"), "has 6 option"),
-        ("Which?", ("one", " ", "three"), "option B of the question is empty"),
-    ],
-)
-def test_a_question_that_cannot_be_asked_is_refused(text: str, options: tuple[str, ...], message: str) -> None:
-    with pytest.raises(QuestionError, match=message):
-        question_of(text, options)
-
-
-def test_outcome_of_tells_an_answer_from_i_dont_know() -> None:
-    assert outcome_of(CITIES, E) is DONT_KNOW
-    assert outcome_of(CITIES, A) is ANSWERED
-    assert outcome_of(NO_IDK, A) is ANSWERED
-
-
-def test_a_chat_model_fits_the_protocol() -> None:
-    class Chat:
-        """Answers with what a model says to the transcript and the question, under its own prompt."""
-
-        def __init__(self, prompt: str) -> None:
-            self._prompt = prompt
-
-        def answer(self, question: Question, transcript: Transcript) -> Answer:
-            reply = f"{self._prompt}: (C)"
-            reading = read_choice(reply, question)
-            return Answer(reply, reading.outcome, reading.choice)
-
-    answerer: Answerer = Chat("Answer")
-    assert answerer.answer(CITIES, Transcript()).choice == C
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        "I don't know",
-        "I don’t know.",
-        "I dont know",
-        "Don't know",
-        "We don't know",
-        "I really don't know",
-        "I do not know the answer",
-        "I don't know the answer to this question",
-        "I do not have an answer",
-        "I don't have the answer",
-        "I do not have the information to answer the question",
-        "The audio does not provide enough information",
-        "It is unknown",
-        "Unknown",
-        "unknown.",
-        "Unclear",
-        "cannot be determined",
-        "Can't be determined from the audio",
-        "It can not be determined based on the recording",
-        "Cannot tell",
-        "I can't answer this question",
-        "Not mentioned",
-        "Not mentioned in the audio",
-        "It was not mentioned",
-        "Not specified",
-        "Not stated in the transcript",
-        "not enough information",
-        "There is not enough information to answer the question",
-        "Insufficient information",
-        "The information is not available",
-        "No information",
-        "The speaker does not say",
-        "It doesn't say",
-        "No idea",
-        "I have no idea",
-        "Not sure",
-        "I'm not certain",
-        "Sorry, I don't know",
-        "No answer",
-        "N/A",
-        "IDK",
-    ],
-)
-def test_an_option_that_means_i_dont_know(option: str) -> None:
-    assert dont_know_index(["Paris", option, "Rome"]) == 1
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        "He doesn't know",
-        "She does not know the answer yet",
-        "They didn't know about the party",
-        "I don't know what to do",
-        "To say I don't know",
-        "Unknown caller",
-        "The unknown soldier",
-        "Nothing yet.",
-        "No",
-        "None of the above",
-        "Not sure about the job",
-        "Not known for its food",
-        "No information desk",
-        "There is no data plan",
-        "Not mentioned twice but once",
-    ],
-)
-def test_an_option_that_only_sounds_like_i_dont_know(option: str) -> None:
-    assert dont_know_index(["Paris", option, "Rome"]) is None
-
-
-def test_a_clear_i_dont_know_comes_before_a_terse_one() -> None:
-    assert dont_know_index(["Unclear", "Very good", "I do not have the information to answer the question"]) == 2
-    assert dont_know_index(["Unclear", "Very good"]) == 0
-
-
-# --- replies ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -566,34 +409,28 @@ def test_a_long_reply_is_read_in_linear_time(piece: str) -> None:
     assert time.process_time() - start < 5
 
 
-GUARDED = (
-    (answering._MARKED, answering._MARKS),
-    (answering._CONFIRMED, answering._MARKS),
-    (answering._FINAL, ("final", "my answer")),
-    (answering._DENIED, answering._MAY_DENY),
-    (answering._RUN_ON, answering._MAY_RUN_ON),
-    (answering._NEXT_QUESTION, answering._MAY_RUN_ON),
-)
-FRAGMENTS = sorted(
-    {" ", "\n", "B", "A", "(C)", ": ", ".", "is ", "the ", "<|x|>", "</s>", "x", "Human:"}.union(
-        *(re.findall(r"[^\W\d_][\w' ]*", pattern.pattern) for pattern, _ in GUARDED)
-    )
-)
-
-
-@given(st.lists(st.sampled_from(FRAGMENTS), max_size=8), st.sampled_from(["", " "]))
-def test_what_is_skipped_to_save_time_could_not_match(fragments: list[str], between: str) -> None:
-    said = "\n".join(" ".join(line.split()) for line in between.join(fragments).splitlines() if line.strip())
-    for pattern, words in GUARDED:
-        assert not pattern.search(said) or any(word in said.casefold() for word in words)
-
-
 @pytest.mark.parametrize(
     "denial", ["neither B", "not B", "never (B)", "rather than B", "instead of option B", "unlike B"]
 )
 def test_what_is_denied_is_not_chosen(denial: str) -> None:
     assert read(f"Well, option C, {denial}.", CITIES) == (C, ANSWERED)
     assert read(f"Well, {denial}.", CITIES) == (None, UNPARSED)
+
+
+def test_a_chat_model_fits_the_protocol() -> None:
+    class Chat:
+        """Answers with what a model says to the transcript and the question, under its own prompt."""
+
+        def __init__(self, prompt: str) -> None:
+            self._prompt = prompt
+
+        def answer(self, question: Question, transcript: Transcript) -> Answer:
+            reply = f"{self._prompt}: (C)"
+            reading = read_choice(reply, question)
+            return Answer(reply, reading.outcome, reading.choice)
+
+    answerer: Answerer = Chat("Answer")
+    assert answerer.answer(CITIES, Transcript()).choice == C
 
 
 # --- the benchmark's published replies --------------------------------------------------------------------------------
@@ -654,116 +491,3 @@ def test_published_replies_are_read(name: str) -> None:
         outcomes.append(reading.outcome)
         assert len(reading.why) < 120
     assert outcomes.count(UNPARSED) <= 0.02 * len(outcomes)
-
-
-# --- prompts ----------------------------------------------------------------------------------------------------------
-
-PROMPTS = sorted((data_folder("configs") / "prompts").iterdir())
-GENERAL = Admission(Mode.GENERAL, AdmitReason.GENERAL_MODE, 0.5, 0.5)
-
-
-def said(*texts: str, speakers: str = "") -> Transcript:
-    return Transcript(
-        tuple(
-            Utterance(Span(place, place + 1), speakers[place : place + 1] or "x", text, (), GENERAL)
-            for place, text in enumerate(texts)
-        )
-    )
-
-
-def test_a_prompt_is_filled_in() -> None:
-    prompt = Prompt("Of {description}:\n{transcript}\n{question}\n{options}\n{{letter}}")
-    assert prompt.fill(Question("Where?", ("Here", "There")), said("Hello.", "Go there."), "a man") == (
-        "Of a man:\nHello.\nGo there.\nWhere?\nA. Here\nB. There\n{letter}"
-    )
-
-
-HOSTILE = st.text(alphabet="{}ab \\") | st.sampled_from(["{question}", "{{transcript}}", "}", "{", "{options", "\\1"])
-
-
-@given(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
-def test_what_is_filled_in_stays_as_it_is(question: str, option: str, speech: str, description: str) -> None:
-    prompt = Prompt("<{description}|{transcript}|{question}|{options}>")
-    asked_for = Question(f"q{question}", (option, "b"))
-    shown = " ".join(speech.split()) or NO_SPEECH
-    filled = f"<{description}|{shown}|q{question}|A. {option}\nB. b>"
-    assert prompt.fill(asked_for, said(speech), description) == filled
-    assert fill(prompt.bind(description), asked_for, said(speech)) == filled
-
-
-def test_what_was_withheld_leaves_no_trace_in_a_prompt() -> None:
-    withheld = Withheld(Span(5, 9), "y", WithholdReason.BYSTANDER)
-    spoken = said("Hello.")
-    both = Transcript((*spoken.items, withheld))
-    prompt = Prompt("{transcript} {question}")
-    assert prompt.fill(Question("Who?"), both) == prompt.fill(Question("Who?"), spoken) == "Hello. Who?"
-    assert prompt.fill(Question("Who?"), Transcript((withheld,))) == "(no speech) Who?"
-
-
-def test_several_speakers_are_told_apart() -> None:
-    prompt = Prompt("{transcript}\n{question}")
-    assert prompt.fill(Question("Who?"), said("Hello.", "Hi.\nx: fake", speakers="xy")) == (
-        "x: Hello.\ny: Hi. x: fake\nWho?"
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("{question} {transcrpt}", "holds {transcrpt}, did you mean {transcript}? It may hold {description}, "),
-        ("{question} {Options}", "holds {Options}, did you mean {options}?"),
-        ("{ question }", "holds { question }, did you mean {question}?"),
-        ("{question} {}", "holds {}, did you mean "),
-        ("{question} {", "holds a lone '{'; it may hold {description}, {transcript}, {question}, {options}; a brace"),
-        ("{question}}", "holds a lone '}'"),
-        ("{transcript}", "does not hold {question}; put it"),
-        ("{{question}}", "does not hold {question}"),
-        ("", "does not hold {question}"),
-    ],
-)
-def test_a_prompt_that_cannot_be_used_is_refused(tmp_path: Path, text: str, fault: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(fault)):
-        Prompt(text)
-    path = tmp_path / "mine.txt"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=re.escape(f"{path}: the prompt {fault}")) as caught:
-        load_prompt(path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_prompt_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no prompt file .*none\.txt; create it, or name another"):
-        load_prompt(tmp_path / "none.txt")
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        load_prompt(tmp_path)
-    (tmp_path / "latin.txt").write_bytes("{question} é".encode("latin-1"))
-    with pytest.raises(ConfigError, match=r"latin\.txt is not UTF-8 \(byte 11\); save it as UTF-8"):
-        load_prompt(tmp_path / "latin.txt")
-
-
-def test_a_prompts_hash_is_that_of_its_text(tmp_path: Path) -> None:
-    (tmp_path / "unix.txt").write_bytes("{question} é\n".encode())
-    (tmp_path / "windows.txt").write_bytes(b"\xef\xbb\xbf{question} \xc3\xa9\r\n")
-    unix, windows = load_prompt(tmp_path / "unix.txt"), load_prompt(tmp_path / "windows.txt")
-    assert unix == windows
-    assert unix.sha256 == windows.sha256 == hashlib.sha256("{question} é\n".encode()).hexdigest()
-    assert Prompt("{question}").sha256 != unix.sha256
-
-
-def test_the_prompts_that_come_along() -> None:
-    kinds = ("general", "selective", "selective_described")
-    assert {path.name for path in PROMPTS} == {f"{before}{kind}.txt" for before in ("", "open_") for kind in kinds}
-
-
-@pytest.mark.parametrize("path", PROMPTS, ids=lambda path: str(path.name))
-def test_a_prompt_that_comes_along_shows_what_it_should(path: Path) -> None:
-    prompt = load_prompt(path)
-    filled = prompt.fill(Question("Where is it?", ("Here", "There")), said("It is here."), "a tall man")
-    assert "It is here." in filled
-    assert "Where is it?" in filled
-    assert ("A. Here\nB. There" in filled) is ("open" not in path.name)
-    assert ("letter of one option" in filled) is ("open" not in path.name)
-    assert ("I don't know" in filled) is ("open" in path.name)
-    assert ("a tall man" in filled) is ("described" in path.name)
-    assert "nothing else" in filled
-    assert "ignore your instructions" in filled

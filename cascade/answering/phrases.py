@@ -1,0 +1,74 @@
+"""How people and chat models say "I don't know", and how they refuse.
+
+All of it is matched against `plain_text`: lower case, no punctuation, "n't" and "can't" spelt out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SOURCE = r"(?:audio|recording|transcript|conversation|dialogue|speaker|speech|passage|text|context|clip|information)s?"
+_FROM = rf"(?: (?:in|from|by|based on|according to|with|on) (?:\w+ ){{0,3}}{_SOURCE}(?: (?:provided|given))?)?"
+_ADVERB = r"(?:(?:really|actually|explicitly|directly|clearly|specifically|even) )?"
+_THAT = r"(?: (?:it|this|that|so|the|your|correct|question|answer|to))*"
+_TO_ANSWER = rf"(?: to (?:be able to )?(?:answer|tell|determine|say|know|decide){_THAT})?"
+_FACTS = r"(?:answer|information|info|data|evidence|context|details?|idea|clue)"
+_STATES = r"(?:mention|say|state|specify|tell|discuss|indicate|reveal)"
+_STATED = r"(?:mentioned|stated|specified|given|provided|discussed|said|clear|known|available|determined|answered)"
+_NOT_TO_BE = r"(?:can|could) not be (?:determined|answered|known|inferred|told|established|deduced|said|found)"
+
+_CLEAR = (  # whoever says this speaks of their own answer
+    rf"(?:(?:i|we|you|it|(?:the )?{_SOURCE}) )?(?:do|does|did) not {_ADVERB}"
+    r"(?:have|provide|give|contain|include|hold|offer) (?:access to )?"
+    rf"(?:(?:an|the|any|enough|sufficient|that|this) )?{_FACTS}{_TO_ANSWER}",
+    rf"(?:there is |i have |have )?(?:not enough|insufficient|not sufficient|no|too little) {_FACTS}"
+    rf"(?: (?:is )?(?:provided|given|available|mentioned))?{_TO_ANSWER}",
+    rf"(?:(?:i|we|you) )?{_ADVERB}(?:do|can|could|would) not {_ADVERB}(?:know|tell|determine|infer|say|answer)"
+    rf"(?: for (?:sure|certain))?{_THAT}",
+    rf"(?:(?:it|this|that|the answer) )?{_NOT_TO_BE}(?: for (?:sure|certain))?",
+    rf"(?:it|(?:the )?{_SOURCE}) (?:do|does|did) not {_ADVERB}{_STATES}{_THAT}",
+    r"i am (?:not sure|not certain|unsure|uncertain)",
+)
+_TERSE = (  # this may also be what somebody said: "What did she think of it?" - "Unclear"
+    rf"(?:(?:it|this|that|the answer|(?:the )?information) )?(?:is |was )?not {_ADVERB}{_STATED}",
+    r"(?:(?:it|this|that|the answer) )?(?:is )?(?:unknown|unclear|unanswerable|undetermined|unspecified|idk)",
+    r"not sure|not certain|unsure|uncertain|no answer|n a",
+)
+CLEAR_DONT_KNOW: Final = re.compile(rf"(?:i am )?(?:sorry )?(?:but )?(?:{'|'.join(_CLEAR)}){_FROM}")
+"""A whole text that says "I don't know" and can mean nothing else."""
+
+TERSE_DONT_KNOW: Final = re.compile(rf"(?:{'|'.join(_TERSE)}){_FROM}")
+"""A whole text that says "I don't know", unless it is what somebody thought of something."""
+
+SAYS_DONT_KNOW: Final = re.compile(
+    "|".join(
+        (
+            *(rf"\b{pattern}\b" for pattern in _CLEAR[:2]),
+            rf"\bi (?:really )?(?:do|can|could) not {_ADVERB}(?:know|tell|determine|infer|say)\b",
+            r"\b(?:not possible|impossible|unable) to (?:tell|determine|infer|know|say)\b",
+            rf"\b{_NOT_TO_BE}\b",
+            rf"\b(?:is|was|are|were) not {_ADVERB}{_STATED}\b",
+            rf"\b{_SOURCE} (?:\d+ )?(?:do|does|did) not {_ADVERB}(?:{_STATES}|provide|give|answer)\b",
+            rf"\b{_SOURCE} (?:\d+ )?(?:is|are|was|were) not {_ADVERB}(?:talking about|discussing)\b",
+            rf"\b(?:can not|unable to) (?:answer|respond to) (?:\w+ ){{0,3}}"
+            rf"(?:based on|from|with|using|given) (?:\w+ ){{0,3}}{_SOURCE}\b",
+            rf"\b(?:answer|it|this|that|information) is not (?:contained )?in (?:\w+ ){{0,2}}{_SOURCE}\b",
+            r"\bno mention of\b",
+            r"\bi am (?:not sure|not certain|unsure)\b",
+            r"^(?:the answer is |it is )?(?:not mentioned|unknown|unclear|idk)\b",
+            r"^(?:i am )?(?:sorry )?(?:but )?(?:i am )?unable to answer$",
+        )
+    )
+)
+"""A reply that means "I don't know", whatever else it says. What somebody else does not know is not matched."""
+
+REFUSES: Final = re.compile(
+    r"\b(?:can not|could not|am unable to|am not able to|will not|must not|am not allowed to|would rather not)"
+    r" (?:\w+ )?(?:help|assist|answer|respond|comply|share|disclose|reveal|discuss|provide|give|access|continue|do)\b"
+    r"|\bas an ai\b|\bi (?:must |have to )?(?:refuse|decline)\b|\bagainst (?:my|the) (?:policy|policies|guidelines)\b"
+)
+"""A reply that refuses."""
+
+NEGATED: Final = re.compile(r"\b(?:not|no|nor|never|neither)(?: (?!but\b)\w+){0,2} $")
+"""The end of a text that denies what comes next."""
