@@ -446,7 +446,8 @@ def _show_results(results: Results, out: Path | None) -> None:
 
 
 def _show_scores(scores: Mapping[str, Any]) -> None:
-    from cascade.shbench.comparison import load_paper, screen_table
+    from cascade.shbench.paper import load_paper
+    from cascade.shbench.screen import screen_table
 
     for line in screen_table(scores, load_paper()):
         screen.print(line)

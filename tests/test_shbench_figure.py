@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from cascade.shbench.comparison import load_paper
 from cascade.shbench.figure import LONGEST_LABEL, RUN_COLOUR, Picture, Point, figure4, paper_points, run_points
+from cascade.shbench.paper import load_paper
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = load_paper()
@@ -140,8 +140,8 @@ def test_another_process_with_other_settings_gives_the_same_bytes(picture: Pictu
     (tmp_path / "matplotlibrc").write_text("axes.facecolor: black\nxtick.labelsize: 30\nsvg.fonttype: path\n")
     program = (
         "import json, sys\n"
-        "from cascade.shbench.comparison import load_paper\n"
         "from cascade.shbench.figure import figure4\n"
+        "from cascade.shbench.paper import load_paper\n"
         "made = figure4(json.loads(sys.argv[1]), load_paper())\n"
         "sys.stdout.buffer.write(made.svg + made.png)\n"
     )
@@ -186,8 +186,8 @@ def test_without_matplotlib_it_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['matplotlib'] = None\n"
         "from cascade.errors import MissingExtraError\n"
-        "from cascade.shbench.comparison import load_paper\n"
         "from cascade.shbench.figure import figure4\n"
+        "from cascade.shbench.paper import load_paper\n"
         "try:\n    figure4({'systems': []}, load_paper())\n"
         "except MissingExtraError as error:\n    print(error)\n"
     )

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from cascade.errors import MissingExtraError
 from cascade.scoring.efficacy import Speaker
-from cascade.shbench.comparison import Paper, Setting, figures_of, full_name, setting_of
+from cascade.shbench.comparison import figures_of, full_name, setting_of
+from cascade.shbench.paper import Paper, Setting
 from cascade.types import Mode
 
 if TYPE_CHECKING:

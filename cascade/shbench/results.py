@@ -21,11 +21,12 @@ from cascade.output.journal import Journal, forgetful, locked, open_journal, rea
 from cascade.pipeline import Cascade
 from cascade.scoring.paper import read_as_published
 from cascade.scoring.tally import Tally
-from cascade.shbench.comparison import load_paper, scores_md
 from cascade.shbench.figure import figure4
+from cascade.shbench.paper import load_paper
 from cascade.shbench.plan import Plan, Shard, digest
 from cascade.shbench.running import Failed, Heard, Loader, hearings, predictions, run
 from cascade.shbench.scores import Scores, evaluate
+from cascade.shbench.tables import scores_md
 from cascade.types import Mode
 
 READERS: Final = {"strict": read_choice, "paper": read_as_published}

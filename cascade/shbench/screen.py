@@ -1,0 +1,87 @@
+"""A short table for a terminal: a run's rows among the paper's, in percent."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from typing import Final
+
+from cascade.shbench.comparison import (
+    CELLS,
+    READERS,
+    Json,
+    Row,
+    by_se,
+    declined_of,
+    full_name,
+    number,
+    rows_beside,
+    setting_of,
+)
+from cascade.shbench.paper import Paper, Setting
+
+NAME_WIDTH: Final = 28
+"""Columns of a terminal; with it a row of the table has 80."""
+
+SHORTEST: Final = 10
+"""Columns that a name keeps beside a note of any length."""
+
+_ON_SCREEN: Final = (Setting.STANDARD, Setting.NO_DESCRIPTION, Setting.NO_IDK)
+
+
+def screen_table(scores: Json, paper: Paper) -> list[str]:
+    """Return the lines of a short table for a terminal: the run's rows, marked by `>`, among the paper's.
+
+    A row without a description of the main speaker, or without an "I don't know" option, says so.
+    """
+    rows = [row for setting in _ON_SCREEN for row in rows_beside(scores, paper, setting)]
+    rows = by_se(row for row in rows if row.own or not row.note)
+    short = {system.name: system.short for system in paper.systems}
+    lines = [
+        _line("", "", "", ["main", "main", "byst.", "byst.", "SE"]),
+        _line("", "accuracy in percent", "read", ["general", "select.", "general", "select.", ""]).rstrip(),
+    ]
+    for row in rows:
+        values = [*(row.figures.cell(*cell).accuracy for cell in CELLS), row.figures.se]
+        lines.append(_line(">" if row.own else "", _name(row, short), row.read, map(number, values)))
+    return [*lines, *_declined(scores), f"> this run; the others: {paper.source.url}"]
+
+
+def _declined(scores: Json) -> list[str]:
+    """Return a line for each open-ended system, mode and reader."""
+    return [
+        f"> {full_name(system)}, {mode}, {READERS[reader]}: declined {number(main)} % about the main speaker, "
+        f"{number(bystander)} % about the bystander"
+        for system in scores["systems"]
+        if setting_of(system) is Setting.OPEN_ENDED
+        for mode, reader, (main, bystander) in declined_of(system)
+    ]
+
+
+def _line(mark: str, name: str, read: str, values: Iterable[str]) -> str:
+    return f"{mark:1} {_filled(name)} {read:9}" + "".join(f"{value:>8}" for value in values)
+
+
+def _name(row: Row, short: Mapping[str, str]) -> str:
+    """Return a row's name as far as there is room for it, with its note."""
+    note = f" ({row.note})" if row.note else ""
+    name = row.name if row.own else short[row.name]
+    return _cut(name, max(NAME_WIDTH - _columns(note), SHORTEST)) + note
+
+
+def _cut(text: str, width: int) -> str:
+    """Return what fits of a text into a terminal's columns, with a mark where it was cut."""
+    if _columns(text) <= width:
+        return text
+    kept = sum(total < width for total in accumulate(map(_columns, text)))
+    return f"{text[:kept].rstrip()}…"
+
+
+def _filled(text: str) -> str:
+    return text + " " * (NAME_WIDTH - _columns(text))
+
+
+def _columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes; Chinese and the like take two a character."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
