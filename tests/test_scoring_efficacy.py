@@ -176,15 +176,6 @@ def test_an_entropy_that_is_not_defined_makes_the_mean_unknown() -> None:
 # --- both modes -------------------------------------------------------------------------------------------------------
 
 
-def test_a_mode_that_was_not_run_is_none() -> None:
-    for general, selective in ((None, [answer()]), ([answer()], None), (None, None)):
-        found = score(general, selective)
-        assert (found.general is None) == (general is None)
-        assert (found.selective is None) == (selective is None)
-        assert found.se is None
-        assert found.se_cluster95 is None
-
-
 def some_answers(seed: int, recordings: int = 40, share: float = 0.7) -> list[Scored]:
     """Return ten answers on each recording, of which each has its own share of right ones."""
     numbers = random.Random(seed)
@@ -198,6 +189,15 @@ def some_answers(seed: int, recordings: int = 40, share: float = 0.7) -> list[Sc
             for _ in range(5)
         ]
     return answers
+
+
+def test_a_mode_that_was_not_run_is_none() -> None:
+    for general, selective in ((None, some_answers(1)), (some_answers(1), None), (None, None)):
+        found = score(general, selective)
+        assert (found.general is None) == (general is None)
+        assert (found.selective is None) == (selective is None)
+        assert found.se is None
+        assert found.se_cluster95 is None
 
 
 def test_se_is_of_the_four_accuracies_of_both_partitions() -> None:
