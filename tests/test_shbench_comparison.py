@@ -32,7 +32,7 @@ def test_how_a_system_was_asked_is_told(asked: dict[str, Any] | None, setting: S
 
 
 def test_a_name_says_how_a_system_was_asked() -> None:
-    bare = {**run(), "setting": {"described": False}, "always": True}
+    bare = {**run(), "setting": {"described": False, "always_shut": True}}
     assert full_name(run()) == "mine"
     assert full_name(bare) == "mine (no description; gate always shut)"
     assert full_name({**run(), "name": None}) == "mine_basic_qa + mine_selective_qa"

@@ -83,7 +83,7 @@ def test_systems_that_have_no_place_are_left_out(other: Json) -> None:
 
 
 def test_what_sets_a_system_apart_is_in_its_label() -> None:
-    shut = {**system("mine", mode(0.1), mode(0.9)), "always": True}
+    shut = {**system("mine", mode(0.1), mode(0.9)), "setting": {"always_shut": True}}
     bare = system("mine", mode(0.1), mode(0.9), described=False)
     labels = [point.label for point in run_points(scores(shut, bare), "strict")]
     assert labels == ["mine (gate always shut)", "mine (no description)"]

@@ -126,6 +126,10 @@ def test_one_hearing_serves_both_modes_where_the_gate_is_always_shut(folder: Pat
     assert rig.hearings == 4
     assert len(rig.questions) == 4 * 6 * 2
     assert {heard.mode for heard in results.hearings} == {Mode.SELECTIVE}
+    (system,) = results.scores.as_dict()["systems"]
+    assert system["files"] == ["tones_basicalwaysshut_qa.json", "tones_selectivealwaysshut_qa.json"]
+    assert system["setting"]["always_shut"]
+    assert system["name"] == "tones"
 
 
 def test_the_same_question_twice_is_asked_once(folder: Path, tmp_path: Path) -> None:

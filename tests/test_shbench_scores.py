@@ -289,7 +289,7 @@ def test_both_modes_of_a_system_are_scored_together(tmp_path: Path) -> None:
     (system,) = scores.as_dict()["systems"]
     assert system["name"] == "sys"
     assert system["files"] == [str(general), str(selective)]
-    assert system["setting"] == {"idk_option": True, "described": True, "open_ended": False}
+    assert system["setting"] == {"idk_option": True, "described": True, "open_ended": False, "always_shut": False}
     for parser in system["parsers"].values():
         assert [parser["general"][speaker]["accuracy"] for speaker in ("main", "bystander")] == [0.8, 0.4]
         assert [parser["selective"][speaker]["accuracy"] for speaker in ("main", "bystander")] == [0.6, 0.8]

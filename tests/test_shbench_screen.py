@@ -53,5 +53,5 @@ def test_open_ended_questions_have_a_line_each_on_the_screen() -> None:
 
 
 def test_a_gate_that_was_always_shut_is_said_on_the_screen() -> None:
-    lines = screen_table(scores({**run(), "always": True}), PAPER)
+    lines = screen_table(scores({**run(), "setting": {"always_shut": True}}), PAPER)
     assert any(line.startswith("> mine (gate always shut) ") for line in lines)

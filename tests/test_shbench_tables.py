@@ -170,7 +170,7 @@ def test_open_ended_questions_are_counted_as_declined() -> None:
 
 
 def test_a_gate_that_was_always_shut_is_said_wherever_the_system_is_named() -> None:
-    mine = {**run(), "always": True}
+    mine = {**run(), "setting": {"always_shut": True}}
     text = scores_md(scores(mine, run("other")), PAPER)
     found = tables(text)
     for title in ("Accuracies and SE (table 2)", "Real / synthetic recordings (table 6)", "Wilson intervals (table 8)"):

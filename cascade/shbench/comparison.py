@@ -85,7 +85,7 @@ def name_of(system: Json) -> str:
 
 def note_of(system: Json) -> str:
     """Say how a system was asked, and whether its gate was shut in both modes; nothing for the usual case."""
-    notes = [LABELS[setting_of(system)], "gate always shut" if system.get("always") else ""]
+    notes = [LABELS[setting_of(system)], "gate always shut" if (system.get("setting") or {}).get("always_shut") else ""]
     return "; ".join(note for note in notes if note)
 
 

@@ -99,6 +99,7 @@ class Plan:
             "selective" if selective else "basic",
             "nospk" if selective and self.settings.description == "none" else "",
             "" if self.settings.dont_know else "noidk",
+            "alwaysshut" if self.config.always else "",
             "open" if self.settings.open_ended else "",
         )
         return f"{self.system}_{''.join(words)}_qa.json"

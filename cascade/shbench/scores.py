@@ -5,6 +5,7 @@ The mode and the setting are told from a file's name, as the benchmark does:
     selective               selective mode; else basic or general: general mode
     noidk                   no "I don't know" option: the correct answer is the reference in both modes
     nospk, nospeaker        the main speaker is not described
+    alwaysshut              cascade's own: its gate withheld bystanders in general mode too
     openended               no options are shown, and what is declined is counted; also "open" after the mode's word
 
 A system is the files of one folder whose names are the same without these words, in one setting. The general mode has
@@ -21,7 +22,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, final
@@ -95,11 +96,12 @@ class Finding:
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How questions were asked; described counts in selective mode only."""
+    """How questions were asked; described counts in selective mode only. always_shut: the gate, in general mode too."""
 
     idk_option: bool = True
     described: bool = True
     open_ended: bool = False
+    always_shut: bool = False
 
 
 @final
@@ -239,6 +241,7 @@ _ENDING: Final = re.compile(r"\.json(\.gz)?$", re.IGNORECASE)
 _NO_IDK: Final = re.compile("noidk", re.IGNORECASE)
 _NO_DESCRIPTION: Final = re.compile("nospk|nospeaker", re.IGNORECASE)
 _OPEN_ENDED: Final = re.compile("open[-_ ]?ended", re.IGNORECASE)
+_ALWAYS_SHUT: Final = re.compile("alwaysshut", re.IGNORECASE)
 _OPEN: Final = re.compile(r"(?:^|(?<=[-_. ]))open(?=[-_. ]|qa|$)", re.IGNORECASE)
 """Only looked for after the mode's word, since models are called open-something too."""
 
@@ -259,12 +262,13 @@ def _told(file: Path) -> _Words:
     word = next((word for word in ("selective", "basic", "general") if word in stem.lower()), "")
     start = stem.lower().rindex(word) if word else 0
     before, after = stem[:start], stem[start + len(word) :]
-    for mark in (_NO_IDK, _NO_DESCRIPTION, _OPEN_ENDED):
+    for mark in (_NO_IDK, _NO_DESCRIPTION, _OPEN_ENDED, _ALWAYS_SHUT):
         before, after = mark.sub("", before), mark.sub("", after)
     setting = Setting(
         idk_option=not _NO_IDK.search(stem),
         described=not _NO_DESCRIPTION.search(stem),
         open_ended=bool(_OPEN_ENDED.search(stem) or (word and _OPEN.search(after))),
+        always_shut=bool(_ALWAYS_SHUT.search(stem)),
     )
     left = f"{before}_{_OPEN.sub('', after) if word else after}"
     mode = (Mode.SELECTIVE if word == "selective" else Mode.GENERAL) if word else None
@@ -492,7 +496,7 @@ def _by_place(marked: Iterable[Predictions]) -> dict[_Place, Predictions]:
 def _partner(file: Predictions, there: Mapping[_Place, Predictions]) -> Predictions | None:
     """Find a selective file's general file; there the speaker is described to nobody, whatever its name says."""
     for described in (file.setting.described, not file.setting.described):
-        setting = Setting(file.setting.idk_option, described, file.setting.open_ended)
+        setting = replace(file.setting, described=described)
         if general := there.get((file.system, Mode.GENERAL, setting)):
             return general
     return None
@@ -594,6 +598,7 @@ def _system_dict(system: System) -> dict[str, Any]:
             "idk_option": system.setting.idk_option,
             "described": system.setting.described,
             "open_ended": system.setting.open_ended,
+            "always_shut": system.setting.always_shut,
         },
         "parsers": {
             reader: {

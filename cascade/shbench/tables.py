@@ -85,7 +85,7 @@ def _system(system: Json, paper: Paper) -> list[str]:
     """Return the part about one system: accuracies, SE, real and synthetic, and the paper if the files are its own."""
     files = "Files: " + ", ".join(map(escaped, system["files"]))
     parts = [f"## {escaped(full_name(system))}", files]
-    if system.get("always"):
+    if (system.get("setting") or {}).get("always_shut"):
         parts.append("The gate was shut in general mode too: low accuracies on the bystander there are meant to be.")
     setting = setting_of(system)
     if setting is Setting.NO_IDK:
