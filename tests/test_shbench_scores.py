@@ -224,6 +224,7 @@ def test_what_the_general_file_of_the_paper_would_give_without_a_description() -
         ("sys_basicopen_qa.json", Mode.GENERAL, Setting(open_ended=True), "sys"),
         ("sys_selective_open_qa.json", Mode.SELECTIVE, Setting(open_ended=True), "sys"),
         ("openended_sys_basic.json", Mode.GENERAL, Setting(open_ended=True), "sys"),
+        ("sys_basicalwaysshut_qa.json", Mode.GENERAL, Setting(always_shut=True), "sys"),
         ("sys_basicopenqa.json", Mode.GENERAL, Setting(open_ended=True), "sys"),
         ("open_sys_basic_qa.json", Mode.GENERAL, Setting(), "open_sys"),
         ("openai-4.1_selective_qa.json", Mode.SELECTIVE, Setting(), "openai-4.1"),
