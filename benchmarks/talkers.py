@@ -198,8 +198,8 @@ def read_participants(path: Path) -> Iterator[tuple[tuple[str, str], dict[str, s
 def read_words(path: Path) -> list[Word]:
     """Read the words of a NITE XML file, in their order.
 
-    Punctuation, and a word that the annotators could not time, go to the word before. Sounds, gaps and marks of
-    disfluency are left out. AMI spells letters with underscores: `T_V_` is `TV`.
+    Punctuation, and a word that the annotators could not time, go to the word before, if there is one. Sounds,
+    gaps and marks of disfluency are left out. AMI spells letters with underscores: `T_V_` is `TV`.
     """
     words: list[Word] = []
     for element in read_xml(path).iter("w"):
