@@ -359,17 +359,17 @@ def draw_bystander(corpus: AmiCorpus, main: Talker, rng: np.random.Generator) ->
 
 
 def write_partition(scenes: Iterable[Made], out: Path) -> None:
-    """Write scenes to a folder; the top of this file lists what."""
+    """Write scenes to a folder, each as soon as it is made; the top of this file lists what."""
     (out / "audio").mkdir(parents=True, exist_ok=True)
     said: list[Said] = []
     items: list[Item] = []
     for scene in scenes:
-        (out / "audio" / scene.audio_name).write_bytes(scene.audio)
         said += scene.said
         items += scene.items
-    (out / "reference.rttm").write_text(to_rttm(said), encoding="utf-8")
-    (out / "references.json").write_text(to_seglst(said), encoding="utf-8")
-    (out / "questions.json").write_text(to_questions(items), encoding="utf-8")
+        (out / "audio" / scene.audio_name).write_bytes(scene.audio)
+        (out / "reference.rttm").write_text(to_rttm(said), encoding="utf-8")
+        (out / "references.json").write_text(to_seglst(said), encoding="utf-8")
+        (out / "questions.json").write_text(to_questions(items), encoding="utf-8")
 
 
 def find_talker(name: str, corpus: AmiCorpus | None) -> Talker:

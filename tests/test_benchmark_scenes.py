@@ -538,7 +538,9 @@ def test_pairs_are_drawn_from_the_corpus(ami: Path, tmp_path: Path, capsys: pyte
     (audio,) = (tmp_path / "audio").iterdir()
     assert audio.name.startswith("ES2004a_A_")
     assert "_TS3004b_C_" in audio.name
+    (tmp_path / "questions.json").unlink()
     assert build_scenes.main([*drawn, "--count", "2"], straight) == 2
+    assert len(json.loads((tmp_path / "questions.json").read_text())) == 10  # what was made before is kept
     told = capsys.readouterr().err
     assert "left out: TS3004b_C nowhere speaks for more than 70 % of 120 to 180 s" in told
     assert "the corpus gave only 1 of 2 scenes" in told
