@@ -7,6 +7,7 @@ leaves the same bytes as one that was not.
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from cascade.answering.reading import read_choice
-from cascade.errors import OutputError
+from cascade.errors import MissingExtraError, OutputError
 from cascade.output import benchmark as output
 from cascade.output.files import as_bytes, as_json, as_json_lines, check_free
 from cascade.output.journal import Journal, forgetful, locked, open_journal, read_journal
@@ -22,7 +23,7 @@ from cascade.pipeline import Cascade
 from cascade.scoring.paper import read_as_published
 from cascade.scoring.tally import Tally
 from cascade.shbench.figure import figure4
-from cascade.shbench.paper import load_paper
+from cascade.shbench.paper import Paper, load_paper
 from cascade.shbench.plan import Plan, Shard, digest
 from cascade.shbench.running import Failed, Heard, Loader, hearings, predictions, run
 from cascade.shbench.scores import Scores, evaluate
@@ -31,6 +32,8 @@ from cascade.types import Mode
 
 READERS: Final = {"strict": read_choice, "paper": read_as_published}
 """How replies are read: as a careful person would, and as the published evaluation does."""
+
+log = logging.getLogger(__name__)
 
 HEARINGS: Final = "hearings.json"
 
@@ -165,16 +168,24 @@ FINAL_FILES: Final = (HEARINGS, "scores.json", "scores.md", "items.jsonl", "figu
 
 
 def score_files(scores: Scores) -> dict[str, bytes]:
-    """Return the files that say how predictions score, by name."""
+    """Return the files that say how predictions score, by name; the figure only where it can be drawn."""
     found, paper = scores.as_dict(), load_paper()
-    figure = figure4(found, paper)
     return {
         "scores.json": as_bytes(as_json(found)),
         "scores.md": as_bytes(scores_md(found, paper)),
         "items.jsonl": as_bytes(as_json_lines(scores.readings())),
-        "figure4.svg": figure.svg,
-        "figure4.png": figure.png,
+        **_figure(found, paper),
     }
+
+
+def _figure(found: Mapping[str, Any], paper: Paper) -> dict[str, bytes]:
+    """Return figure 4, or nothing but a warning: it is no reason to lose a run's scores."""
+    try:
+        figure = figure4(found, paper)
+    except MissingExtraError as error:
+        log.warning("figure 4 is not drawn: %s", error)
+        return {}
+    return {"figure4.svg": figure.svg, "figure4.png": figure.png}
 
 
 def _final_files(
