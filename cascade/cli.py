@@ -208,8 +208,8 @@ def score(
     as_json: Annotated[bool, typer.Option("--json", help="Print scores.json instead of a table.")] = False,
 ) -> None:
     """Score predictions of any system: accuracies with intervals, Selective Efficacy, what is wrong with the files."""
+    from cascade.shbench.audit import Kind
     from cascade.shbench.results import score_predictions, write_scores
-    from cascade.shbench.scores import Kind
     from cascade.types import Mode
 
     modes = None if mode is None else [Mode(one.value) for one in mode]

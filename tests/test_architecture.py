@@ -46,7 +46,7 @@ ORDER = (
     ("output.recordings", "output.journal"),
     ("run",),
     ("shbench.items",),
-    ("shbench.scores",),
+    ("shbench.names", "shbench.audit", "shbench.scores"),
     ("shbench.paper", "shbench.comparison", "shbench.tables", "shbench.screen", "shbench.figure"),
     ("output.benchmark",),
     ("shbench.plan", "shbench.running", "shbench.results"),

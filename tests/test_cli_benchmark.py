@@ -32,6 +32,11 @@ def write(path: Path, predictions: object) -> Path:
     return path
 
 
+def unprogressed(err: str) -> list[str]:
+    """Return what was said but for how far it is, which a slow machine says too."""
+    return [line for line in err.splitlines() if not line.endswith(" left")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -161,7 +166,7 @@ def test_the_published_files_score_as_published(tmp_path: Path) -> None:
 def test_the_small_benchmark_runs_and_goes_on(tmp_path: Path) -> None:
     limited = (*RUN, "--limit", "1", "--out", "out")
     code, out, err = cascade(*limited, cwd=tmp_path)
-    assert (code, err) == (0, "")
+    assert (code, unprogressed(err)) == (0, [])
     assert "> ondevice" in out
     assert "Pipeline" in out or "SepFormer+Whisper+GPT-4o" in out
     assert "real-time factor" in out

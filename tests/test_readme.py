@@ -51,7 +51,8 @@ def test_the_first_screen_is_what_is_printed(desk: Path) -> None:
     printed = shell(blocks("run", "sh")[0], desk)
     assert without_times(printed) == without_times(blocks("output", "text")[0])
     written = {path.name for path in (desk / "out" / "talk").iterdir()}
-    documented = set(re.findall(r"`(\w+\.\w+)`(?:, `\.vtt`)? \|", README.split("## What is written")[1]))
+    section = README.split("## What is written")[1].split("## SH-Bench")[0]
+    documented = set(re.findall(r"`(\w+\.\w+)`(?:, `\.vtt`)? \|", section))
     assert written == documented | {"transcript.vtt"}
 
 
@@ -86,6 +87,15 @@ def test_every_setting_is_explained_with_its_default() -> None:
         row = next(line for line in table.splitlines() if line.startswith(f"| `{name}` |"))
         for key in set(settings.model_fields) - {"use"}:
             assert f"`{key}`" in row, f"{name}.{key} is not in the README"
+
+
+def test_every_setting_of_the_benchmark_and_every_file_of_a_run_is_explained() -> None:
+    from cascade.config import BenchmarkSettings
+    from cascade.shbench.results import FINAL_FILES
+
+    section = README.split("## SH-Bench")[1].split("## In Python")[0]
+    for name in (*BenchmarkSettings.model_fields, *FINAL_FILES):
+        assert f"`{name}`" in section, f"{name} is not in the README"
 
 
 def test_links_and_paths_exist() -> None:

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from cascade.errors import ItemsError
 from cascade.scoring.efficacy import Speaker, selective_efficacy
 from cascade.scoring.paper import read_as_published
-from cascade.shbench.scores import MOST_FINDINGS, Finding, Kind, Scores, Setting, evaluate
+from cascade.shbench.audit import MOST_FINDINGS, Finding, Kind
+from cascade.shbench.names import Setting
+from cascade.shbench.scores import Scores, evaluate
 from cascade.types import Mode, Outcome, Question, Reading
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "shbench"

@@ -247,7 +247,7 @@ def _counts(scored: Sequence[Scored], names: Sequence[str]) -> tuple[list[int], 
     """Count for each recording the right answers, and those that can be right."""
     right = Counter(one.recording for one in scored if one.right)
     answerable = Counter(one.recording for one in scored if one.right is not None)
-    return [right[name] for name in names], [answerable[name] for name in names]
+    return [right.get(name, 0) for name in names], [answerable.get(name, 0) for name in names]
 
 
 def _weights(recordings: int) -> Iterator[NDArray[np.float64]]:

@@ -1,8 +1,12 @@
 """SH-Bench: items in, each recording heard once and asked all of its questions, predictions and scores out.
 
 items        the benchmark's file -> items
+plan         what a run is going to do, checked beforehand
 running      items -> hearings and answers, journalled
-scores       prediction files -> systems, their scores, and what is wrong with the files
+results      what is left of a run: its final files; shards merged
+names        a prediction file's name -> its mode, setting and system
+audit        what is wrong with a file of predictions
+scores       prediction files -> systems and their scores
 paper        what the paper reports, as data
 comparison   scores in the paper's shape: rows among its own; published files value by value
 tables       scores.md: scores and comparison as Markdown
