@@ -50,8 +50,8 @@ app = typer.Typer(
 models_app = typer.Typer(help="The models that cascade uses.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
 
-screen = Console(highlight=False, markup=False, soft_wrap=True)
-notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+screen = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+notes = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 class ModeName(StrEnum):
@@ -223,8 +223,9 @@ def score(
     if out is not None and not as_json:
         screen.print(f"written to {_plain(str(out))}")
     unscored = [finding for finding in scores.audit if finding.kind is Kind.MODE_UNKNOWN]
-    for finding in unscored:
-        notes.print(f"error: {_plain(finding.file)}: {_plain(finding.detail)}")
+    if as_json:
+        for finding in unscored:
+            notes.print(f"error: {_plain(finding.file)}: {_plain(finding.detail)}")
     raise typer.Exit(SOME_FAILED if unscored else 0)
 
 
@@ -447,10 +448,12 @@ def _show_results(results: Results, out: Path | None) -> None:
 
 def _show_scores(scores: Mapping[str, Any]) -> None:
     from cascade.shbench.paper import load_paper
-    from cascade.shbench.screen import screen_table
+    from cascade.shbench.screen import audit_lines, screen_table
 
     for line in screen_table(scores, load_paper()):
         screen.print(line)
+    for line in audit_lines(scores):
+        notes.print(f"note: {line}")
 
 
 def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

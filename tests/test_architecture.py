@@ -49,7 +49,7 @@ ORDER = (
     ("shbench.names", "shbench.audit", "shbench.scores"),
     ("shbench.paper", "shbench.comparison", "shbench.tables", "shbench.screen", "shbench.figure"),
     ("output.benchmark",),
-    ("shbench.plan", "shbench.running", "shbench.results"),
+    ("shbench.recordings", "shbench.plan", "shbench.running", "shbench.results"),
     ("cli",),
     ("__main__",),
 )  # fmt: skip

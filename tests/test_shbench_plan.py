@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cascade.config import load_config
-from cascade.errors import ConfigError, ItemsError, NotReadyError
-from cascade.shbench.plan import Shard, find_audio, load_references, make_plan
+from cascade.errors import ConfigError, NotReadyError
+from cascade.shbench.plan import Shard, make_plan
 from cascade.types import Mode
 from tests import tone_benchmark as tones
 
@@ -22,68 +22,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("benchmark")
     tones.write(folder, recordings=5, questions=2)
     return folder
-
-
-def touch(root: Path, *names: str) -> None:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(b"")
-
-
-# --- recordings -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "lies_at"),
-    [
-        ("real/Coffee/a 1.wav", "real/Coffee/a 1.wav"),
-        ("real/Coffee/a 1.wav", "Coffee/a 1.wav"),
-        ("real/Coffee/a 1.wav", "a 1.wav"),
-        ("real/Coffee/a 1.wav", "copy/of/real/Coffee/a 1.wav"),
-        ("/data/somebody/real/a 1.wav", "real/a 1.wav"),
-        ("C:\\data\\real\\a 1.wav", "real/a 1.wav"),
-        ("../../outside/a 1.wav", "outside/a 1.wav"),
-        ("real/中文 ⚒️.wav", "中文 ⚒️.wav"),
-    ],
-)
-def test_a_recording_is_found_where_its_name_or_the_tail_of_it_says(tmp_path: Path, name: str, lies_at: str) -> None:
-    touch(tmp_path, lies_at, "real/b.wav", "Tea/a 2.wav")
-    assert find_audio([name], tmp_path) == {name: tmp_path / lies_at}
-
-
-def test_the_longest_tail_decides(tmp_path: Path) -> None:
-    touch(tmp_path, "x/gym/1.wav", "x/coffee/1.wav", "1.wav")
-    assert find_audio(["real/coffee/1.wav"], tmp_path) == {"real/coffee/1.wav": tmp_path / "x/coffee/1.wav"}
-
-
-def test_nothing_outside_of_the_folder_is_taken(tmp_path: Path) -> None:
-    touch(tmp_path, "outside.wav", "root/inside.wav")
-    with pytest.raises(ItemsError, match="no recording"):
-        find_audio(["../outside.wav"], tmp_path / "root")
-
-
-def test_two_files_that_fit_alike_are_named(tmp_path: Path) -> None:
-    touch(tmp_path, "a/1.wav", "b/1.wav")
-    with pytest.raises(
-        ItemsError, match=r"two files fit 'real/1.wav': .*a/1.wav, .*b/1.wav; give another --audio-root"
-    ):
-        find_audio(["real/1.wav"], tmp_path)
-
-
-def test_all_that_is_missing_is_listed_up_to_twenty(tmp_path: Path) -> None:
-    touch(tmp_path, "there.wav")
-    with pytest.raises(ItemsError) as error:
-        find_audio(["there.wav", *(f"away {number}.wav" for number in range(25))], tmp_path)
-    lines = str(error.value).splitlines()
-    assert lines[:20] == [
-        f"no recording 'away {number}.wav' under {tmp_path}, nor one whose path ends like it" for number in range(20)
-    ]
-    assert lines[20:] == ["and 5 more recordings are missing; give --audio-root DIR"]
-
-
-def test_a_folder_that_is_none_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ItemsError, match="does not exist; give --audio-root DIR"):
-        find_audio(["a.wav"], tmp_path / "away")
 
 
 # --- which of them ----------------------------------------------------------------------------------------------------
@@ -111,7 +49,7 @@ def test_a_limit_takes_the_first_recordings_with_all_of_their_questions(folder: 
     plan = tones.plan_of(folder, limit=2)
     assert [recording.name for recording in plan.recordings] == ["folder/scene 0.wav", "folder/scene 1.wav"]
     assert [item.number for item in plan.items] == [0, 1, 5, 6]
-    assert plan.total == 10
+    assert len(plan.data.items) == 10
 
 
 def test_a_shard_without_a_recording_is_refused(folder: Path) -> None:
@@ -236,30 +174,5 @@ def test_an_enrolment_that_is_not_there_is_said_before_anything_is_heard(folder:
 def test_the_small_benchmark_is_the_default() -> None:
     plan = make_plan(load_config("ondevice"), "ondevice", modes=tuple(Mode))
     assert len(plan.recordings) == 12
-    assert len(plan.items) == plan.total == 120
+    assert len(plan.items) == len(plan.data.items) == 120
     assert all(recording.words and recording.words.keys() == {"main", "bystander"} for recording in plan.recordings)
-
-
-# --- references -------------------------------------------------------------------------------------------------------
-
-
-def test_references_join_what_a_speaker_says(tmp_path: Path) -> None:
-    path = tmp_path / "r.json"
-    entry = {"session_id": "a", "speaker": "main", "words": "Hello there.", "start_time": 0, "end_time": 1}
-    path.write_text(
-        json.dumps([entry, {**entry, "speaker": "bystander", "words": "Psst."}, {**entry, "words": "Bye."}])
-    )
-    assert load_references(path) == {"a": {"main": "Hello there. Bye.", "bystander": "Psst."}}
-
-
-@pytest.mark.parametrize("content", ["", "{", "17", '{"a": 1}', '[{"session_id": "a"}]', "[1]", "\xff"])
-def test_references_that_are_none_are_one_line(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "r.json"
-    path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(ItemsError, match="are not SegLST"):
-        load_references(path)
-
-
-def test_references_that_are_not_there_are_said(tmp_path: Path) -> None:
-    with pytest.raises(ItemsError, match=r"references '.*' cannot be read: No such file"):
-        load_references(tmp_path / "away.json")

@@ -30,6 +30,7 @@ from cascade.shbench.results import Results, merge, run_plan
 from cascade.types import Answer, Mode, Outcome, Question, Transcript
 from tests import tone_benchmark as tones
 from tests.canary import Models, cascade_of
+from tests.test_output_recordings import full_disk
 from tests.tone_benchmark import Watch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -377,6 +378,119 @@ def test_kills_at_any_moment_leave_the_same_files(folder: Path, undisturbed: dic
     assert final_files(tmp_path) == undisturbed
 
 
+# --- what changes meanwhile -------------------------------------------------------------------------------------------
+
+
+def test_data_that_change_during_a_run_change_nothing(tmp_path: Path) -> None:
+    data = tones.write(tmp_path / "data", recordings=2)
+    plan = tones.plan_of(tmp_path / "data")
+    items = json.loads(data.read_bytes())
+    data.write_text(json.dumps(items[1:] + items[:1]))
+    (tmp_path / "data" / "references.json").unlink()
+    run(plan, tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "tones_basic_qa.json").read_bytes())
+    assert [one["question"] for one in found] == [item["question"] for item in items]
+
+
+def test_a_recording_that_changes_during_a_run_is_not_kept(tmp_path: Path) -> None:
+    tones.write(tmp_path / "data", recordings=2)
+    path = tmp_path / "data" / "folder" / "scene 1.wav"
+    whole = path.read_bytes()
+    plan = tones.plan_of(tmp_path / "data")
+    tones.scene(5).write(path)
+    results, _ = run(plan, tmp_path / "out")
+    assert {failed.recording for failed in results.failed} == {"folder/scene 1.wav"}
+    assert "changed while the benchmark ran" in str(results.failed[0].error)
+    path.write_bytes(whole)
+    _, rig = run(tones.plan_of(tmp_path / "data"), tmp_path / "out")
+    assert (rig.hearings, len(rig.questions)) == (2, 12)
+    run(tones.plan_of(tmp_path / "data"), tmp_path / "plain")
+    assert final_files(tmp_path / "out") == final_files(tmp_path / "plain")
+
+
+def test_two_recordings_with_the_same_samples_are_two(tmp_path: Path) -> None:
+    tones.write(tmp_path / "data", recordings=2)
+    both = [tmp_path / "data" / "folder" / f"scene {number}.wav" for number in range(2)]
+    both[1].write_bytes(both[0].read_bytes())
+    results, rig = run(tones.plan_of(tmp_path / "data"), None)
+    assert rig.hearings == 4
+    assert [heard.recording for heard in results.hearings] == ["folder/scene 0.wav"] * 2 + ["folder/scene 1.wav"] * 2
+    words = {heard.recording: heard.main_words for heard in results.hearings if heard.mode is Mode.SELECTIVE}
+    assert words["folder/scene 0.wav"] != words["folder/scene 1.wav"]
+
+
+def test_a_full_disk_stops_the_run_at_once(folder: Path, tmp_path: Path) -> None:
+    rig = Rig()
+    plan = tones.plan_of(folder)
+    with full_disk(4000), pytest.raises(OutputError, match="make room"):
+        run(plan, tmp_path, rig)
+    assert rig.hearings == 1
+
+
+def test_a_journal_line_that_was_changed_is_done_again(
+    folder: Path, undisturbed: dict[str, bytes], tmp_path: Path
+) -> None:
+    run(tones.plan_of(folder), tmp_path)
+    path = tmp_path / JOURNAL
+    lines = path.read_text().splitlines(keepends=True)
+    answers = [place for place, line in enumerate(lines) if '"kind": "answer"' in line]
+    letter = json.loads(lines[answers[3]])["choice"]
+    other = "B" if letter == "A" else "A"
+    lines[answers[3]] = lines[answers[3]].replace(f'"choice": "{letter}"', f'"choice": "{other}"')
+    lines[answers[5]] = lines[answers[5]].replace('"kind": "answer"', '"kind": "hearing"')
+    path.write_text("".join(lines))
+    _, rig = run(tones.plan_of(folder), tmp_path)
+    assert len(rig.questions) == 2
+    assert final_files(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_a_kill_while_an_earlier_run_is_put_aside_loses_nothing(
+    folder: Path, undisturbed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    run(tones.plan_of(folder), tmp_path)
+    journal = (tmp_path / JOURNAL).read_bytes()
+    rename, done = Path.rename, 0
+
+    def killed(self: Path, target: Path) -> Path:
+        nonlocal done
+        if done == after:
+            raise KeyboardInterrupt
+        done += 1
+        return rename(self, target)
+
+    other = tones.plan_of(folder, threshold=0.6)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        if after < 10:  # nine final files and the journal
+            with pytest.raises(KeyboardInterrupt):
+                run(other, tmp_path)
+        else:
+            run(other, tmp_path)
+    run(tones.plan_of(folder), tmp_path)
+    assert final_files(tmp_path) == undisturbed
+    kept = [path for path in tmp_path.glob("earlier-*") if (path / JOURNAL).exists()]
+    assert journal in [(path / JOURNAL).read_bytes() for path in kept]
+    assert not list(tmp_path.glob(".moving*"))
+
+
+# --- open-ended -------------------------------------------------------------------------------------------------------
+
+
+def test_open_ended_questions_count_what_is_declined(folder: Path, tmp_path: Path) -> None:
+    config = tones.config_of(folder)
+    config = config.model_copy(update={"benchmark": config.benchmark.model_copy(update={"open_ended": True})})
+    results, _ = run(make_plan(config, "tones", modes=tuple(Mode)), tmp_path)
+    (system,) = results.scores.as_dict()["systems"]
+    strict = system["parsers"]["strict"]
+    for mode in Mode:
+        assert strict[mode]["main"]["total"] == strict[mode]["bystander"]["total"] == 12
+        assert strict[mode]["main"]["accuracy"] is None
+    replies = json.loads((tmp_path / "tones_selectiveopen_qa.json").read_bytes())
+    declined = [one for one in replies if one["pred"] == "I don't know."]
+    assert strict["selective"]["main"]["idk"] + strict["selective"]["bystander"]["idk"] == len(declined)
+
+
 # --- shards -----------------------------------------------------------------------------------------------------------
 
 
@@ -437,10 +551,18 @@ def test_a_whole_run_is_no_shard(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "[", "{}", '{"identity": 1, "files": []}', "[1]"])
-def test_a_damaged_description_is_one_line(folder: Path, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_description_costs_no_answer(
+    folder: Path, undisturbed: dict[str, bytes], tmp_path: Path, damage: str
+) -> None:
+    run(tones.plan_of(folder), tmp_path)
     (tmp_path / "run.json").write_text(damage)
-    with pytest.raises(OutputError, match=r"run.json' is no run's description; move it away, or give another --out"):
-        run(tones.plan_of(folder, limit=1), tmp_path)
+    with pytest.raises(OutputError, match=r"run.json' is damaged; give the run's command again"):
+        merge([tmp_path], tmp_path / "out")
+    results, rig = run(tones.plan_of(folder), tmp_path)
+    assert (rig.hearings, rig.questions) == (0, [])
+    assert final_files(tmp_path) == undisturbed
+    assert results.moved == tmp_path / "earlier-damaged"
+    assert (results.moved / "run.json").read_text() == damage
 
 
 def test_a_damaged_shard_is_one_line(folder: Path, shards: list[Path], tmp_path: Path) -> None:
@@ -448,6 +570,33 @@ def test_a_damaged_shard_is_one_line(folder: Path, shards: list[Path], tmp_path:
     (tmp_path / "part" / "hearings.json").write_text("{")
     with pytest.raises(OutputError, match=r"hearings.json' is damaged; give the run's command again"):
         merge([shards[0], tmp_path / "part", shards[2]], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("hearings.json", "[]", "are not of the same recordings; run the shards again"),
+        ("hearings.json", '[{"key": "x", "recording": "y"}]', "hearings and journal do not fit together"),
+        ("hearings.json", "[{}]", "hearings and journal do not fit together"),
+        ("tones_basic_qa.json", "[{}, {}, {}, {}, {}, {}]", "tones_basic_qa.json' is damaged"),
+        ("run.json", '{"identity": "a", "files": []}', "run.json' is damaged; give the run's command again"),
+        (JOURNAL, "", "hearings and journal do not fit together"),
+    ],
+)
+def test_a_shard_whose_files_do_not_fit_is_one_line(
+    folder: Path, shards: list[Path], tmp_path: Path, name: str, content: str, line: str
+) -> None:
+    run(tones.plan_of(folder, shard=Shard(2, 3)), tmp_path / "part")
+    (tmp_path / "part" / name).write_text(content)
+    with pytest.raises(OutputError, match=line):
+        merge([shards[0], tmp_path / "part", shards[2]], tmp_path / "out")
+
+
+def test_a_shard_is_no_place_for_the_whole(shards: list[Path]) -> None:
+    before = final_files(shards[0])
+    with pytest.raises(OutputError, match="is one of the shards; give another --out"):
+        merge(shards, shards[0])
+    assert final_files(shards[0]) == before
 
 
 def test_audio_that_is_too_short_is_asked_about_too(tmp_path: Path) -> None:

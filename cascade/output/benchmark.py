@@ -17,16 +17,21 @@ final files hold no date and no timing, so that the same run gives the same byte
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from cascade.errors import OutputError
-from cascade.output.files import as_bytes, as_json, check_free, write_private
+from cascade.output.files import as_bytes, as_json, check_free, sync, write_private
 from cascade.output.journal import JOURNAL
 
 RUN: Final = "run.json"
+
+DESCRIBED: Final = frozenset({"identity", "determined_by", "items", "limit", "files"})
+"""What a whole description holds."""
+
+MOVING: Final = ".moving.json"
+"""Notes which files are on their way to which folder, so that a move that was cut off is finished."""
 
 IDENTITY_DIGITS: Final = 8
 """Of a run's identity in a folder's name; enough to tell the runs of one folder apart."""
@@ -34,6 +39,8 @@ IDENTITY_DIGITS: Final = 8
 
 def begin(out: Path, description: Mapping[str, Any], files: Iterable[str]) -> Path | None:
     """Make a run's folder ready, which the caller holds; the description has an `identity`, `files` come at the end.
+
+    A journal is left where it is: its keys tell what of it is this run's.
 
     Returns:
         The folder to which another run's files went, None if there were none.
@@ -43,19 +50,48 @@ def begin(out: Path, description: Mapping[str, Any], files: Iterable[str]) -> Pa
     """
     files = sorted(files)
     try:
-        left = _read(out / RUN)
-        moved = None
-        if left is not None and left["identity"] != description["identity"]:
-            moved = _put_aside(out, left)
-            left = None
-        if left is None:
-            for name in (*files, JOURNAL):
+        moved = _finish_putting_aside(out) or _put_aside_another(out, description["identity"], files)
+        if not (out / RUN).exists():
+            for name in files:
                 check_free(out / name)
         # Also when it goes on: a larger --limit is the same run.
         replace_private(out / RUN, as_bytes(as_json({**description, "files": files})))
     except OSError as error:
         raise OutputError(f"'{out}' cannot be written: {error.strerror or error}; give another --out") from None
     return moved
+
+
+def _put_aside_another(out: Path, identity: str, files: Sequence[str]) -> Path | None:
+    """Move what another run has left to a folder of its own; a description that is damaged is another run's."""
+    if not (out / RUN).exists():
+        return None
+    left = _read(out / RUN)
+    if left is not None and left["identity"] == identity:
+        return None
+    base = f"earlier-{left['identity'][:IDENTITY_DIGITS] if left else 'damaged'}"
+    number, name = 1, base
+    while (out / name).exists():
+        number += 1
+        name = f"{base}-{number}"
+    # A damaged description does not tell whose the journal is; its keys do, so it stays.
+    others = [Path(file).name for file in left["files"]] + [JOURNAL] if left else files
+    replace_private(out / MOVING, as_bytes(as_json({"to": name, "files": [*others, RUN]})))
+    return _finish_putting_aside(out)
+
+
+def _finish_putting_aside(out: Path) -> Path | None:
+    """Do, or go on with, the move that is noted; nothing if none is."""
+    try:
+        noted = json.loads((out / MOVING).read_bytes())
+    except FileNotFoundError:
+        return None
+    folder = out / str(noted["to"])
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for name in noted["files"]:
+        if (out / name).is_file() and not (folder / name).exists():
+            (out / name).rename(folder / name)
+    (out / MOVING).unlink()
+    return folder
 
 
 def finish(out: Path, files: Mapping[str, bytes]) -> None:
@@ -79,6 +115,7 @@ def replace_private(path: Path, content: bytes) -> None:
     partial.unlink(missing_ok=True)
     write_private(partial, content)
     partial.replace(path)
+    sync(path.parent)
 
 
 def read_run(out: Path) -> dict[str, Any]:
@@ -89,10 +126,12 @@ def read_run(out: Path) -> dict[str, Any]:
     """
     try:
         found = _read(out / RUN)
+    except FileNotFoundError:
+        raise OutputError(f"'{out}' holds no {RUN}; expected the --out folder of a benchmark's run") from None
     except OSError as error:
         raise OutputError(f"'{out}' cannot be read: {error.strerror or error}") from None
-    if found is None:
-        raise OutputError(f"'{out}' holds no {RUN}; expected the --out folder of a benchmark's run")
+    if found is None or not found.keys() >= DESCRIBED or "shard" not in found["determined_by"]:
+        raise OutputError(f"'{out / RUN}' is damaged; give the run's command again")
     return found
 
 
@@ -114,27 +153,10 @@ def read_list(path: Path) -> list[dict[str, Any]]:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return a run's description, None if there is no file."""
+    """Return a run's description, None if it is damaged."""
     try:
         found = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict) and isinstance(found.get("identity"), str) and isinstance(found.get("files"), list):
-        return found
-    raise OutputError(f"'{path}' is no run's description; move it away, or give another --out")
-
-
-def _put_aside(out: Path, left: Mapping[str, Any]) -> Path:
-    """Move an earlier run's files to a folder of their own; its description goes last, so that this can go on."""
-    base = f"earlier-{left['identity'][:IDENTITY_DIGITS]}"
-    number, folder = 1, out / base
-    while (folder / RUN).exists():
-        number += 1
-        folder = out / f"{base}-{number}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    for name in (*map(os.path.basename, left["files"]), JOURNAL, RUN):
-        if (out / name).is_file():
-            (out / name).rename(folder / name)
-    return folder
+        return None
+    known = isinstance(found, dict) and isinstance(found.get("identity"), str) and isinstance(found.get("files"), list)
+    return dict(found) if known else None

@@ -47,6 +47,18 @@ def write_private(path: Path, content: bytes) -> None:
     """Write a new file that its owner alone may read."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync(folder: Path) -> None:
+    """Wait until the names in a folder are on disk, where the system can tell."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def as_bytes(text: str) -> bytes:
@@ -63,7 +75,7 @@ def check_free(folder: Path) -> None:
 def check_writable(out: Path) -> None:
     """Make a folder if need be; raise OutputError if nothing can be written into it."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
         Path(tempfile.mkdtemp(prefix=".writable-", dir=out)).rmdir()
     except (FileExistsError, NotADirectoryError):
         raise OutputError(f"'{out}' is not a folder, or lies below what is none; give another --out") from None

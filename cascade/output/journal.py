@@ -3,15 +3,15 @@
 The journal is append-only JSON Lines. A line is kept under a key, a hash of everything that determined it, so that what
 was done under another configuration is never taken for what is asked now. A process may be killed at any moment: the
 half line that this can leave at the end is cut off when the journal is opened again, and a line that is damaged is left
-where it is and done again. The kernel gives back the lock of a process that is gone.
+where it is and done again. Each line has a checksum. The kernel gives back the lock of a process that is gone.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import FileIO
@@ -51,19 +51,28 @@ class Journal:
         Raises:
             OutputError: The file cannot be written.
         """
-        line = as_json_lines([{"key": key, **entry}]).encode()
+        line = _sealed({"key": key, **entry})
         with self._lock:
             if self._file is not None:
                 _write(self._file, line)
             self._entries[key] = entry
 
 
+def _sealed(entry: Mapping[str, Any]) -> bytes:
+    """Return an entry as a line that ends in a checksum of the rest of it."""
+    return as_json_lines([{**entry, "crc32": _checksum(entry)}]).encode()
+
+
+def _checksum(entry: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(as_json_lines([entry]).encode()):08x}"
+
+
 def _write(file: FileIO, line: bytes) -> None:
     """Write a line and wait until it is on disk; what a full disk took of it is taken back."""
     before = file.seek(0, os.SEEK_END)
     try:
-        if file.write(line) < len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        while line:  # a disk that is nearly full takes a part, and then says why it does not take the rest
+            line = line[file.write(line) :]
         os.fsync(file.fileno())
     except OSError as error:
         with suppress(OSError):
@@ -140,7 +149,7 @@ def _entries(written: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
             entry = json.loads(line)
         except (ValueError, RecursionError):
             entry = None
-        if isinstance(entry, dict) and isinstance(entry.get("key"), str):
+        if isinstance(entry, dict) and entry.pop("crc32", None) == _checksum(entry):
             yield entry.pop("key"), entry
         else:
             log.warning("%s: line %d is damaged; what it held is done again", JOURNAL, number)

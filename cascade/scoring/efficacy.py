@@ -133,7 +133,8 @@ def entropy(probabilities: Sequence[float]) -> float:
     if not all(share > 0 for share in some):
         return math.nan
     shares = np.array(some)
-    nats = -float((shares * np.log(shares)).sum())
+    with np.errstate(over="ignore"):
+        nats = -float((shares * np.log(shares)).sum())
     return nats if math.isfinite(nats) else math.nan
 
 

@@ -1,6 +1,7 @@
 """SH-Bench: items in, each recording heard once and asked all of its questions, predictions and scores out.
 
 items        the benchmark's file -> items
+recordings   the recordings that items name, and what is said in them
 plan         what a run is going to do, checked beforehand
 running      items -> hearings and answers, journalled
 results      what is left of a run: its final files; shards merged

@@ -46,6 +46,8 @@ class Kind(StrEnum):
     REPLY_MISSING = "reply_missing"
     """`pred` is no text; read as an empty reply."""
     MODE_UNKNOWN = "mode_unknown"
+    MODE_AMBIGUOUS = "mode_ambiguous"
+    """The name holds the words of both modes; the benchmark takes it for selective."""
     MODE_MISSING = "mode_missing"
     MIXED_SYSTEMS = "mixed_systems"
     """General and selective files were given that do not belong together."""

@@ -9,6 +9,7 @@ options that do not fit together are left for the audit of `scores`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import zlib
@@ -69,6 +70,26 @@ class Item:
         return Question(self.question, self.options, self.dont_know)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The benchmark's file as it was when it was read: its items, the same as the file has them, its sha256."""
+
+    items: tuple[Item, ...]
+    raw: tuple[Mapping[str, Any], ...]
+    sha256: str
+
+
+def load_data(path: Path) -> Data:
+    """Read all of the benchmark's file once, so that a file that changes later changes nothing.
+
+    Raises:
+        ItemsError: As load_items.
+    """
+    content = _content(path)
+    return Data(_items(path, content), tuple(_raw(path, content)), hashlib.sha256(content).hexdigest())
+
+
 def load_items(path: Path) -> tuple[Item, ...]:
     """Read the benchmark's file for a run, .json or .json.gz.
 
@@ -76,7 +97,11 @@ def load_items(path: Path) -> tuple[Item, ...]:
         ItemsError: The file cannot be read, is no JSON list, or an item lacks a field, has a wrong one, or has options
             that are not all different or lack the answer.
     """
-    rows = _validated(path, _content(path), _ASKED)
+    return _items(path, _content(path))
+
+
+def _items(path: Path, content: bytes) -> tuple[Item, ...]:
+    rows = _validated(path, content, _ASKED)
     return tuple(_checked(path, _item(number, row)) for number, row in enumerate(rows))
 
 
@@ -105,7 +130,11 @@ def raw_items(path: Path) -> list[dict[str, Any]]:
     Raises:
         ItemsError: The file cannot be read, or is no JSON list of objects.
     """
-    items = _list(path, _parsed(path, _content(path)))
+    return _raw(path, _content(path))
+
+
+def _raw(path: Path, content: bytes) -> list[dict[str, Any]]:
+    items = _list(path, _parsed(path, content))
     for number, item in enumerate(items):
         if not isinstance(item, dict):
             raise ItemsError(_not_an_object(path, number, item))
@@ -311,6 +340,8 @@ def _item(number: int, row: _Asked) -> Item:
 def _checked(path: Path, item: Item) -> Item:
     """Return an item whose options are all different and hold the answer."""
     place = _place(path, item.number)
+    if not all(option.strip() for option in item.options):
+        raise ItemsError(f"{place}, field 'options' has an empty text, expected four or five different ones")
     if len(set(item.options)) < len(item.options):
         raise ItemsError(f"{place}, field 'options' has the same text twice, expected different ones; mend the file")
     if item.answer not in item.options:

@@ -44,17 +44,22 @@ _OPEN: Final = re.compile(r"(?:^|(?<=[-_. ]))open(?=[-_. ]|qa|$)", re.IGNORECASE
 @final
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a file's name says; system is what is left of it, mode None where no word tells it."""
+    """What a file's name says; system is what is left of it, mode None where no word tells it.
+
+    ambiguous tells that the words of both modes are in it.
+    """
 
     mode: Mode | None
     setting: Setting
     system: str
+    ambiguous: bool = False
 
 
 def words_of(file: Path) -> Words:
     """Take a file's name apart."""
     stem = _ENDING.sub("", file.name)
-    word = next((word for word in ("selective", "basic", "general") if word in stem.lower()), "")
+    found = [word for word in ("selective", "basic", "general") if word in stem.lower()]
+    word = next(iter(found), "")
     start = stem.lower().rindex(word) if word else 0
     before, after = stem[:start], stem[start + len(word) :]
     for mark in (_NO_IDK, _NO_DESCRIPTION, _OPEN_ENDED, _ALWAYS_SHUT):
@@ -67,7 +72,8 @@ def words_of(file: Path) -> Words:
     )
     left = f"{before}_{_OPEN.sub('', after) if word else after}"
     mode = (Mode.SELECTIVE if word == "selective" else Mode.GENERAL) if word else None
-    return Words(mode, setting, re.sub(r"([-_. ])[-_. ]+", r"\1", left).strip("-_. "))
+    system = re.sub(r"([-_. ])[-_. ]+", r"\1", left).strip("-_. ")
+    return Words(mode, setting, system, ambiguous=word == "selective" and len(found) > 1)
 
 
 def modes_of(told: Sequence[Words], given: Sequence[Mode] | None) -> Sequence[Mode | None]:

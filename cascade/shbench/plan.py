@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any, Final, TypeAlias
+from pathlib import Path
+from typing import Any
 
 from cascade.answering.prompts import Prompt, load_prompt
 from cascade.check import examine
 from cascade.config import BenchmarkSettings, CascadeConfig
-from cascade.errors import ConfigError, ItemsError, NotReadyError
-from cascade.provenance import Provenance, gather, sha256_of
-from cascade.shbench.items import Item, load_items
+from cascade.errors import ConfigError, NotReadyError
+from cascade.provenance import Provenance, gather
+from cascade.shbench.items import Data, Item, load_data
+from cascade.shbench.recordings import References, Words, find_audio, hash_of
 from cascade.types import Mode, Question
-
-MOST_NAMED: Final = 20
-"""Missing recordings that are named one by one; of more than these only how many."""
-
-Words: TypeAlias = Mapping[str, str]
-"""What each speaker ("main", "bystander") says in a recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +53,7 @@ class Shard:
 class Plan:
     """A run: system is its name in files and tables; prompts are by mode; items are those of the selected recordings.
 
-    total is the number of items in the whole file.
+    data is the whole file, also what of it is not run.
     """
 
     config: CascadeConfig
@@ -69,7 +63,8 @@ class Plan:
     recordings: tuple[Recording, ...]
     limit: int | None
     shard: Shard | None
-    total: int
+    data: Data
+    references_sha256: str | None
     made: Provenance
 
     @property
@@ -133,8 +128,8 @@ class Plan:
         determined_by: dict[str, Any] = {
             "system": self.system,
             **self._made_of,
-            "data_sha256": sha256_of(self.settings.data),
-            "references_sha256": None if self.settings.references is None else sha256_of(self.settings.references),
+            "data_sha256": self.data.sha256,
+            "references_sha256": self.references_sha256,
             "modes": [str(mode) for mode in self.modes],
             "description": self.settings.description,
             "dont_know": self.settings.dont_know,
@@ -146,7 +141,7 @@ class Plan:
             "identity": digest(determined_by),
             "determined_by": determined_by,
             "items": [item.number for item in self.items],
-            "items_in_data": self.total,
+            "items_in_data": len(self.data.items),
             "limit": self.limit,
             "git": None if self.made.revision is None else asdict(self.made.revision),
             "python": self.made.python,
@@ -187,8 +182,8 @@ def make_plan(
     settings = config.benchmark
     if config.answerer is None:
         raise ConfigError("a benchmark asks questions, but the configuration has no answerer; add 'use: extractive'")
-    items = load_items(settings.data)
-    names = list(dict.fromkeys(item.audio for item in items))[:limit]
+    data = load_data(settings.data)
+    names = list(dict.fromkeys(item.audio for item in data.items))[:limit]
     chosen = names if shard is None else names[shard.index - 1 :: shard.count]
     if not chosen:
         raise ConfigError(f"--shard {shard}: there are only {len(names)} recordings; give a smaller N")
@@ -196,29 +191,25 @@ def make_plan(
     problems = examine(config).problems
     if problems:
         raise NotReadyError([str(problem) for problem in problems])
-    references = {} if settings.references is None else load_references(settings.references)
-    by_name: dict[str, list[Item]] = {name: [] for name in chosen}
-    for item in items:
-        if item.audio in by_name:
-            by_name[item.audio].append(item)
+    references = References.of(settings.references)
+    asked: dict[str, list[Item]] = {name: [] for name in chosen}
+    for item in data.items:
+        if item.audio in asked:
+            asked[item.audio].append(item)
+    words = references.words_in(chosen)
     return Plan(
         config=config,
         system=system,
         modes=tuple(modes),
         prompts={mode: load_prompt(settings.prompts / _prompt_file(settings, mode)) for mode in modes},
         recordings=tuple(
-            Recording(
-                name=name,
-                path=paths[name],
-                sha256=sha256_of(paths[name]),
-                items=tuple(by_name[name]),
-                words=references.get(PurePosixPath(name).stem),
-            )
-            for name in chosen
+            Recording(name, paths[name], hash_of(paths[name]), tuple(items), words.get(name))
+            for name, items in asked.items()
         ),
         limit=limit,
         shard=shard,
-        total=len(items),
+        data=data,
+        references_sha256=references.sha256,
         made=gather(config),
     )
 
@@ -226,85 +217,6 @@ def make_plan(
 def _prompt_file(settings: BenchmarkSettings, mode: Mode) -> str:
     described = "_described" if mode is Mode.SELECTIVE and settings.description != "none" else ""
     return f"{'open_' if settings.open_ended else ''}{mode}{described}.txt"
-
-
-def find_audio(names: Sequence[str], root: Path) -> dict[str, Path]:
-    """Find each recording under a folder: as named, else the file whose path ends like the name.
-
-    Raises:
-        ItemsError: Some are missing, or two files fit equally; one line for each.
-    """
-    if not root.is_dir():
-        raise ItemsError(f"the folder of recordings '{root}' does not exist; give --audio-root DIR")
-    found = {name: root / _relative(name) for name in names}
-    away = [name for name in names if not found[name].is_file()]
-    files = _files_by_name(root) if away else {}
-    problems = []
-    for name in away:
-        fitting = _best_fitting(name, files.get(PurePosixPath(_relative(name)).name, ()), root)
-        if len(fitting) == 1:
-            found[name] = fitting[0]
-        elif fitting:
-            problems.append(f"two files fit '{name}': {fitting[0]}, {fitting[1]}; give another --audio-root")
-        else:
-            problems.append(f"no recording '{name}' under {root}, nor one whose path ends like it")
-    if problems:
-        more = len(problems) - MOST_NAMED
-        rest = [f"and {more} more recordings are missing; give --audio-root DIR"] if more > 0 else []
-        raise ItemsError("\n".join([*problems[:MOST_NAMED], *rest]))
-    return found
-
-
-def _relative(name: str) -> str:
-    """Return a recording's name without what would lead out of a folder."""
-    parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
-    return "/".join(parts) or "unnamed"
-
-
-def _files_by_name(root: Path) -> dict[str, list[Path]]:
-    files: dict[str, list[Path]] = {}
-    for folder, _, names in os.walk(root, followlinks=True):
-        for name in names:
-            files.setdefault(name, []).append(Path(folder, name))
-    return files
-
-
-def _best_fitting(name: str, paths: Iterable[Path], root: Path) -> list[Path]:
-    """Return the paths that share the longest tail with a name, in order."""
-    wanted = _relative(name).split("/")
-    tails = {path: _shared_tail(wanted, path.relative_to(root).parts) for path in paths}
-    longest = max(tails.values(), default=0)
-    return sorted(path for path, tail in tails.items() if tail == longest)
-
-
-def _shared_tail(first: Sequence[str], second: Sequence[str]) -> int:
-    count = 0
-    for a, b in zip(reversed(first), reversed(second), strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
-
-
-def load_references(path: Path) -> dict[str, Words]:
-    """Read who says what (SegLST) -> by session_id, what each speaker says.
-
-    Raises:
-        ItemsError: It cannot be read, or is not SegLST.
-    """
-    try:
-        entries = json.loads(path.read_bytes())
-        said: dict[str, dict[str, str]] = {}
-        for entry in entries:
-            words = said.setdefault(entry["session_id"], {})
-            words[entry["speaker"]] = f"{words.get(entry['speaker'], '')} {entry['words']}".strip()
-    except OSError as error:
-        raise ItemsError(f"the references '{path}' cannot be read: {error.strerror}; name a SegLST file") from None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise ItemsError(
-            f"the references '{path}' are not SegLST: a JSON list with session_id, speaker and words in each entry"
-        ) from None
-    return dict(said)
 
 
 def own_content(value: Any, own: Mapping[str, str]) -> Any:

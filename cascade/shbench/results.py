@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from cascade.answering.declining import read_open
 from cascade.answering.reading import read_choice
 from cascade.errors import MissingExtraError, OutputError
 from cascade.output import benchmark as output
@@ -28,9 +29,15 @@ from cascade.shbench.plan import Plan, Shard, digest
 from cascade.shbench.running import Failed, Heard, Loader, hearings, predictions, run
 from cascade.shbench.scores import Scores, evaluate
 from cascade.shbench.tables import scores_md
-from cascade.types import Mode
+from cascade.types import Mode, Question, Reading
 
-READERS: Final = {"strict": read_choice, "paper": read_as_published}
+
+def read_strictly(reply: str, question: Question) -> Reading:
+    """Read a reply as a careful person would; of an open one only whether it declines."""
+    return read_choice(reply, question) if question.options else read_open(reply)
+
+
+READERS: Final = {"strict": read_strictly, "paper": read_as_published}
 """How replies are read: as a careful person would, and as the published evaluation does."""
 
 log = logging.getLogger(__name__)
@@ -232,14 +239,18 @@ def merge(shards: Sequence[Path], out: Path) -> Results:
     Raises:
         OutputError: They are not all the shards of one run, each once and complete, or the folder cannot be written.
     """
+    if out.resolve() in [folder.resolve() for folder in shards]:
+        raise OutputError(f"'{out}' is one of the shards; give another --out")
     runs = {folder: output.read_run(folder) for folder in shards}
     _check_shards([(folder, runs[folder]) for folder in shards])
     whole = _as_whole(list(runs.values()))
     answered = {name: _joined(runs, name) for name in whole["files"] if name.endswith(PREDICTIONS)}
     order = {item["audio"]: number for items in answered.values() for number, item in reversed([*enumerate(items)])}
-    heard = [entry for folder in runs for entry in output.read_list(folder / HEARINGS)]
-    heard.sort(key=lambda entry: order[entry["recording"]])
     entries = {key: entry for folder in runs for key, entry in read_journal(folder).items()}
+    heard = [entry for folder in runs for entry in _hearings_of(folder, entries)]
+    if {entry["recording"] for entry in heard} != set(order):
+        raise OutputError("the shards' hearings and predictions are not of the same recordings; run the shards again")
+    heard.sort(key=lambda entry: order[entry["recording"]])
     with locked(out):
         moved = output.begin(out, whole, whole["files"])
         with open_journal(out) as journal:
@@ -249,6 +260,14 @@ def merge(shards: Sequence[Path], out: Path) -> Results:
         scores = _scores(answered)
         output.finish(out, _final_files(answered, heard, scores))
     return Results(scores, [Heard.of(entry["key"], entries[entry["key"]]) for entry in heard], (), moved)
+
+
+def _hearings_of(folder: Path, entries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a shard's hearings, all of which its journal holds."""
+    heard = output.read_list(folder / HEARINGS)
+    if not all(entry.get("key") in entries and "recording" in entry for entry in heard):
+        raise OutputError(f"'{folder}': hearings and journal do not fit together; give the shard's command again")
+    return heard
 
 
 def _check_shards(runs: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
@@ -292,6 +311,8 @@ def _joined(runs: Mapping[Path, Mapping[str, Any]], name: str) -> list[dict[str,
     numbered: list[tuple[int, dict[str, Any]]] = []
     for folder, description in runs.items():
         items = output.read_list(folder / name)
+        if not all("audio" in item for item in items):
+            raise OutputError(f"'{folder / name}' is damaged; give the shard's command again")
         if len(items) != len(description["items"]):
             answered = f"{len(items)} of {len(description['items'])} questions are answered"
             raise OutputError(f"'{folder / name}': {answered}; give the shard's command again, then merge")

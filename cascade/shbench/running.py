@@ -19,13 +19,14 @@ from typing import Any
 from cascade.answering.questions import LETTERS
 from cascade.audio import announced_duration_s, open_audio
 from cascade.config import CascadeConfig
-from cascade.errors import CascadeError
+from cascade.errors import AudioError, CascadeError, OutputError
 from cascade.output.journal import Journal
 from cascade.pipeline import Cascade, Listening, guarded
 from cascade.scoring.leakage import leakage, retention
 from cascade.scoring.tally import Tally
-from cascade.shbench.items import Item, raw_items
-from cascade.shbench.plan import Plan, Recording, Words, digest
+from cascade.shbench.items import Item
+from cascade.shbench.plan import Plan, Recording, digest
+from cascade.shbench.recordings import Words, hash_of
 from cascade.types import SAMPLE_RATE, Answer, Mode, Question
 
 
@@ -101,6 +102,8 @@ def run(plan: Plan, journal: Journal, progress: Progress, load: Loader) -> Itera
         watch = partial(_watched, progress, behind_s, length_s, sum(lengths))
         try:
             yield from _do(plan, journal, loaded.in_mode(heard_as), recording, watch)
+        except OutputError:
+            raise  # what cannot be kept need not be heard
         except CascadeError as error:
             yield Failed(recording.name, error)
         behind_s += length_s
@@ -125,6 +128,8 @@ def _do(
     """Hear one recording and ask what the journal does not hold yet."""
     hearing = hearing_key(plan, recording, cascade.mode)
     guarded("hearing it", lambda: _hear(cascade, recording, watch))
+    if hash_of(recording.path) != recording.sha256:
+        raise AudioError(f"'{recording.path}' changed while the benchmark ran; leave it as it is, and run again")
     if hearing not in journal:
         journal.append(hearing, _hearing_entry(recording, cascade.mode, cascade.listening))
     asked: dict[str, tuple[Item, Mode, Question]] = {}
@@ -166,8 +171,8 @@ def _ask(
 
 
 def hearing_key(plan: Plan, recording: Recording, heard_as: Mode) -> str:
-    """Return the key of a hearing: stages, models, versions, audio and mode."""
-    return digest(["hearing", plan.stream_key, recording.sha256, heard_as])
+    """Return the key of a hearing: stages, models, versions, the recording, what is said in it, and mode."""
+    return digest(["hearing", plan.stream_key, recording.name, recording.sha256, recording.words, heard_as])
 
 
 def answer_key(hearing: str, mode: Mode, question: Question) -> str:
@@ -239,7 +244,6 @@ def hearings(plan: Plan, journal: Journal) -> list[Heard]:
 
 def predictions(plan: Plan, journal: Journal) -> dict[Mode, list[dict[str, Any]]]:
     """Return the answered items as the benchmark's file has them, with `pred` and `logp`, by mode."""
-    raw = raw_items(plan.settings.data)
     answered: dict[Mode, list[dict[str, Any]]] = {}
     for heard_as, modes in plan.hearings.items():
         keys = {recording.name: hearing_key(plan, recording, heard_as) for recording in plan.recordings}
@@ -249,7 +253,7 @@ def predictions(plan: Plan, journal: Journal) -> dict[Mode, list[dict[str, Any]]
                 question = plan.question(item, mode)
                 key = answer_key(keys[item.audio], mode, question)
                 if key in journal:
-                    answered[mode].append(_prediction(raw[item.number], plan.options(item), journal[key]))
+                    answered[mode].append(_prediction(plan.data.raw[item.number], plan.options(item), journal[key]))
     return answered
 
 

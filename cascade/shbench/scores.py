@@ -24,7 +24,7 @@ from cascade.scoring.tally import Interval, Tally
 from cascade.shbench.audit import Asked, Finding, Index, Kind, Notes, inspect, inspect_all
 from cascade.shbench.items import Item, load_items, load_predictions
 from cascade.shbench.names import Setting, modes_of, words_of
-from cascade.types import Mode, Outcome, Question, Reading
+from cascade.types import Mode, Question, Reading
 
 Reader = Callable[[str, Question], Reading]
 """Reads the option out of a reply."""
@@ -148,7 +148,11 @@ def evaluate(
             )
             continue
         notes = Notes(file)
-        system = ("", name) if name else (str(file.absolute().parent), words.system)
+        if words.ambiguous and not modes:
+            notes.add(
+                Kind.MODE_AMBIGUOUS, None, "taken for selective; the other mode's word is in its name too: say --mode"
+            )
+        system = ("", name) if name else (str(file.resolve().parent), words.system)
         items = load_predictions(file, open_ended=words.setting.open_ended, read=read)
         marked.append(_marked(file, items, mode, words.setting, system, readers, notes))
         audit += notes.findings(marked[-1].items)
@@ -197,9 +201,7 @@ def _reference(item: Item, mode: Mode, setting: Setting) -> int | None:
 
 
 def _mark(item: Item, reading: Reading, right: int | None, nats: float | None) -> Mark:
-    """Say whether what was read is right; without a right option it cannot be, and whatever it says is an answer."""
-    if right is None and reading.outcome is Outcome.UNPARSED:
-        reading = Reading(None, Outcome.ANSWERED, "open-ended: it says something")
+    """Say whether what was read is right; without a right option it cannot be."""
     correct = None if right is None else reading.choice == right
     audio = sys.intern(item.audio)  # one string a recording, not one an item
     return Mark(item.number, reading, Scored(audio, item.speaker, item.partition, correct, reading.outcome, nats))

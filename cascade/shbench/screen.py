@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
+from cascade.rendering import one_line
 from cascade.shbench.comparison import (
     CELLS,
     READERS,
@@ -46,6 +48,22 @@ def screen_table(scores: Json, paper: Paper) -> list[str]:
         values = [*(row.figures.cell(*cell).accuracy for cell in CELLS), row.figures.se]
         lines.append(_line(">" if row.own else "", _name(row, short), row.read, map(number, values)))
     return [*lines, *_declined(scores), f"> this run; the others: {paper.source.url}"]
+
+
+def audit_lines(scores: Json) -> list[str]:
+    """Return a line for each kind of thing that is wrong with the files, with the first of its kind."""
+    once = {json.dumps(finding): finding for system in scores["systems"] for finding in system["audit"]}
+    kinds: dict[str, list[Json]] = {}
+    for finding in once.values():
+        kinds.setdefault(finding["kind"], []).append(finding)
+    return [_finding_line(kind, found) for kind, found in sorted(kinds.items())]
+
+
+def _finding_line(kind: str, found: Sequence[Json]) -> str:
+    first = found[0]
+    place = first["file"] if first["item"] is None else f"{first['file']}, item {first['item']}"
+    rest = f" (and {len(found) - 1} more of this kind)" if len(found) > 1 else ""
+    return one_line(f"{kind.replace('_', ' ')}: {place}: {first['detail']}{rest}")
 
 
 def _declined(scores: Json) -> list[str]:
