@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
 
 import cascade
+from cascade.audio import announced_duration_s
 from cascade.backends import faster_whisper
+from cascade.backends.hub import TOKENS_PAGE
 from cascade.config import AnyStage, CascadeConfig, FasterWhisperSettings, MainSpeakerSettings
 from cascade.errors import MissingExtraError, ModelError
-from cascade.manifests import Manifest, State, models_of, verify
+from cascade.machine import Machine
+from cascade.manifests import QUICK, Manifest, Needs, State, glance, models_of, worst
+from cascade.output.models import shown_size
 from cascade.provenance import extras_of, installed, requirements, versions
+
+CPU: Final = "cpu"
+
+
+@runtime_checkable
+class NeedsKey(Protocol):
+    """Settings of a stage that speaks to a server; key_variable: where its key is looked for, None if it needs none."""
+
+    key_variable: str | None
+
+
+@runtime_checkable
+class NeedsDevice(Protocol):
+    """Settings of a stage that is told what to run on: cpu or cuda."""
+
+    device: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +67,40 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """What hearing recordings will take, from what each model was measured to take on its device.
+
+    audio_s: their length in seconds, longest_s: that of the longest. time_s: computing time of what was measured.
+    memory: bytes by device. unmeasured: models (and on what device) that nobody measured, or not their time; what they
+    take comes on top. Answering is not in it, where that waits for a server.
+    """
+
+    audio_s: float
+    longest_s: float
+    time_s: float
+    memory: Mapping[str, int]
+    unmeasured: tuple[str, ...]
+
+    def __str__(self) -> str:
+        memory = ", ".join(f"{shown_size(size)} on {device}" for device, size in self.memory.items())
+        more = f"; not measured, so on top of it: {', '.join(self.unmeasured)}" if self.unmeasured else ""
+        return (
+            f"{self.audio_s / 60:.1f} min of audio: about {self.time_s / 60:.1f} min, {memory or 'little memory'}{more}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """The stages in order; the versions of what is installed, by name; everything that stands in the way of a run."""
+    """The stages in order; the versions of what is installed, by name; everything that stands in the way of a run.
+
+    notes: what else is worth knowing, a line each. estimate: for the recordings that were given, if any were.
+    """
 
     rows: tuple[Row, ...]
     versions: Mapping[str, str]
     problems: tuple[Problem, ...]
+    notes: tuple[str, ...] = ()
+    estimate: Estimate | None = None
 
     @property
     def lookahead_s(self) -> float | None:
@@ -64,18 +113,38 @@ class Report:
         return total
 
 
-def examine(config: CascadeConfig) -> Report:
-    """Look at what each stage of a configuration needs; takes about 0.2 s, nearly all of it for hashing models."""
+def examine(
+    config: CascadeConfig,
+    recordings: Sequence[Path | str] = (),
+    *,
+    machine: Machine | None = None,
+    root: Path | None = None,
+) -> Report:
+    """Look at what each stage of a configuration needs; takes well below 2 s, most of it for hashing small models.
+
+    recordings are those that an estimate is wanted for. machine and root (the folder of models) are this machine's.
+    """
+    machine = machine or Machine.this()
     models = models_of(config)
-    states = {name: verify(manifest) for name, manifest in models.items()}
+    states = {name: glance(manifest, root=root) for name, manifest in models.items()}
+    estimate = _estimate(config, models, recordings) if recordings else None
     return Report(
-        rows=tuple(_row(stage, {name: _worst(states[name]) for name in stage.models}) for stage in config.stages),
+        rows=tuple(_row(stage, {name: worst(states[name]) for name in stage.models}) for stage in config.stages),
         versions={
             "cascade": cascade.__version__,
             "python": platform.python_version(),
             **versions(extras_of(config)),
         },
-        problems=(*_missing_packages(config), *_wrong_models(models, states), *_own_files(config)),
+        problems=(
+            *_missing_packages(config),
+            *_wrong_models(models, states, machine),
+            *_missing_keys(config, machine),
+            *_missing_devices(config, machine),
+            *_own_files(config),
+            *_too_large(estimate, machine),
+        ),
+        notes=(machine.device, *_notes(config, models.values(), machine)),
+        estimate=estimate,
     )
 
 
@@ -83,10 +152,7 @@ def _row(stage: AnyStage, models: Mapping[str, State]) -> Row:
     return Row(stage.use, stage.takes.__name__, stage.gives.__name__, stage.lookahead_s, stage.extra, models)
 
 
-def _worst(files: list[tuple[str, State]]) -> State:
-    """Return one state for all files of a model: missing files before wrong ones."""
-    found = {state for _, state in files}
-    return next((state for state in (State.MISSING, State.WRONG) if state in found), State.OK)
+# --- what is missing --------------------------------------------------------------------------------------------------
 
 
 def _missing_packages(config: CascadeConfig) -> Iterator[Problem]:
@@ -105,14 +171,57 @@ def _missing_packages(config: CascadeConfig) -> Iterator[Problem]:
                 yield Problem(f"{requirement.name} {version} is installed, {requirement.specifier} {needed}", fix)
 
 
-def _wrong_models(models: Mapping[str, Manifest], states: Mapping[str, list[tuple[str, State]]]) -> Iterator[Problem]:
+def _wrong_models(
+    models: Mapping[str, Manifest], states: Mapping[str, list[tuple[str, State]]], machine: Machine
+) -> Iterator[Problem]:
     for name, manifest in models.items():
-        if installed(manifest.package.distribution) is None:
+        if manifest.package and installed(manifest.package.distribution) is None:
             continue  # that is said of the package already
+        if not manifest.package and {state for _, state in states[name]} == {State.MISSING}:
+            yield Problem(f"the model {name} is not here ({manifest.shown_size})", _way_to(manifest, machine))
+            continue
         for file, state in states[name]:
             if state is not State.OK:
-                found = "is missing" if state is State.MISSING else "has another sha256 than its manifest says"
-                yield Problem(f"{file} of the model {name} {found}", f"run: {manifest.reinstall}")
+                yield Problem(f"{file} of the model {name} {_FOUND[state]}", _way_to(manifest, machine))
+
+
+_FOUND: Final = {
+    State.MISSING: "is missing",
+    State.WRONG: "has another sha256 than its manifest says",
+    State.UNRECORDED: "was put there by hand, and nothing says what it should be",
+}
+
+
+def _way_to(manifest: Manifest, machine: Machine) -> str:
+    """Say all that it takes to get a model's files."""
+    steps = [f"run: {manifest.fix}"]
+    if manifest.gated:
+        steps.insert(0, f"accept the terms at {manifest.source}")
+        if not _token_set(machine):
+            steps.insert(1, f"make a token at {TOKENS_PAGE}, run: export HF_TOKEN=...")
+    return ", ".join(steps)
+
+
+def _token_set(machine: Machine) -> bool:
+    try:
+        return bool(machine.environment.get("HF_TOKEN")) or machine.has_token()
+    except ModelError:
+        return False  # without huggingface_hub; that is said as a missing package
+
+
+def _missing_keys(config: CascadeConfig, machine: Machine) -> Iterator[Problem]:
+    for stage in config.stages:
+        if isinstance(stage, NeedsKey) and stage.key_variable and not machine.environment.get(stage.key_variable):
+            yield Problem(
+                f"the environment variable {stage.key_variable} is not set, which '{stage.use}' needs",
+                f"run: export {stage.key_variable}=...",
+            )
+
+
+def _missing_devices(config: CascadeConfig, machine: Machine) -> Iterator[Problem]:
+    for stage in config.stages:
+        if isinstance(stage, NeedsDevice) and stage.device != CPU and not machine.gpus:
+            yield Problem(f"'{stage.use}' is to run on {stage.device}, and no GPU is here", "set: device: cpu")
 
 
 def _own_files(config: CascadeConfig) -> Iterator[Problem]:
@@ -138,6 +247,61 @@ def _unreadable(path: Path) -> str:
         return "is not a file" if path.exists() else "does not exist"
     except OSError as error:
         return f"cannot be looked at ({error.strerror})"
+
+
+def _notes(config: CascadeConfig, models: Iterable[Manifest], machine: Machine) -> Iterator[str]:
+    """Yield what is right but not plain to see."""
+    for stage in config.stages:
+        if isinstance(stage, NeedsKey) and stage.key_variable and machine.environment.get(stage.key_variable):
+            yield f"{stage.key_variable} is set (it is not shown)"
+    large = [manifest.name for manifest in models if any((file.size or 0) > QUICK for file in manifest.files)]
+    if large:
+        yield (
+            f"large files are compared by their size here ({', '.join(large)}); by their sha256 with: "
+            "python -m cascade models verify"
+        )
+
+
+# --- what it will take ------------------------------------------------------------------------------------------------
+
+
+def _estimate(config: CascadeConfig, models: Mapping[str, Manifest], recordings: Sequence[Path | str]) -> Estimate:
+    lengths = [announced_duration_s(recording) or 0.0 for recording in recordings]
+    audio_s, longest_s = sum(lengths), max(lengths)
+    time_s, memory, unmeasured = 0.0, dict[str, int](), list[str]()
+    for device, manifest in _used(config, models):
+        needs = _needs(manifest, device)
+        if needs is None or needs.rtf is None:
+            unmeasured.append(f"{manifest.name} on {device}")
+        if needs is not None:
+            time_s += (needs.rtf or 0.0) * audio_s
+            taken = needs.memory + round(needs.memory_per_hour * longest_s / 3600)
+            memory[device] = memory.get(device, 0) + taken
+    return Estimate(audio_s, longest_s, time_s, memory, tuple(unmeasured))
+
+
+def _used(config: CascadeConfig, models: Mapping[str, Manifest]) -> Iterator[tuple[str, Manifest]]:
+    """Yield each model with the device that it runs on."""
+    for stage in config.stages:
+        device = stage.device if isinstance(stage, NeedsDevice) else CPU
+        yield from ((device, models[name]) for name in stage.models)
+
+
+def _needs(manifest: Manifest, device: str) -> Needs | None:
+    return next((needs for needs in manifest.needs if needs.device == device), None)
+
+
+def _too_large(estimate: Estimate | None, machine: Machine) -> Iterator[Problem]:
+    if estimate is None:
+        return
+    there = {CPU: machine.memory, "cuda": max((gpu.memory for gpu in machine.gpus), default=None)}
+    for device, size in estimate.memory.items():
+        limit = there.get(device)
+        if limit is not None and size > limit:
+            yield Problem(
+                f"the recordings need about {shown_size(size)} of memory on {device}, which has {shown_size(limit)}",
+                "hear shorter recordings, or configure smaller models",
+            )
 
 
 def _shown(lookahead_s: float | None) -> str:

