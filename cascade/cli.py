@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from cascade.check import Report
     from cascade.config import CascadeConfig
+    from cascade.manifests import Manifest
     from cascade.output.recordings import Heard
     from cascade.run import Done, Failed
     from cascade.shbench import running
@@ -230,49 +231,102 @@ def score(
 
 
 @app.command()
-def check(config: ConfigOption) -> None:
+def check(
+    config: ConfigOption,
+    recordings: Annotated[list[str] | None, typer.Argument(help="Estimate time and memory for these.")] = None,
+) -> None:
     """Show the chain of a configuration, and what is missing to run it; exit code 1 if something is."""
     from cascade.check import examine
     from cascade.config import load_config
 
     settings = load_config(config)
-    report = examine(settings)
+    report = examine(settings, recordings or ())
     _show_report(report)
     if not settings.gated:
         screen.print(NO_GATE)
     raise typer.Exit(SOME_FAILED if report.problems else 0)
 
 
+ModelNames = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Models; none: all.")]
+ModelConfig = Annotated[str | None, typer.Option("--config", "-c", help="All models of a configuration.")]
+
+
 @models_app.command("list")
 def list_models() -> None:
     """List the models, where they come from, and whether they are here."""
-    from cascade.manifests import locate, manifests
+    from cascade.manifests import glance, manifests, worst
 
     rows = [
-        (
-            name,
-            "yes" if locate(manifest) else "no",
-            f"{manifest.size / 1e6:.1f} MB",
-            manifest.licence,
-            manifest.package.distribution,
-            manifest.source,
-        )
+        (name, worst(glance(manifest)), manifest.shown_size, manifest.licence, manifest.carrier, manifest.source)
         for name, manifest in manifests().items()
     ]
-    _print_table(("model", "here", "size", "licence", "in the package", "source"), rows)
+    _print_table(("model", "state", "size", "licence", "comes with", "source"), rows)
+
+
+@models_app.command("pull")
+def pull_models(
+    names: ModelNames = None,
+    config: ModelConfig = None,
+    source: Annotated[Path | None, typer.Option("--from", help="Take the files from this folder; fetch none.")] = None,
+) -> None:
+    """Fetch models, or take them from a folder; goes on where it was stopped. Exit code 1 if one could not be had."""
+    from cascade.errors import ConfigError
+    from cascade.pull import NotPulled, carry_in, pull
+
+    if not names and config is None:
+        raise ConfigError("name models (see: python -m cascade models list), or a configuration with --config")
+    chosen = _chosen(names, config)
+    failed = 0
+    for result in carry_in(chosen, source) if source else pull(chosen, watch=_downloading):
+        if isinstance(result, NotPulled):
+            failed += 1
+            notes.print(f"error: {_plain(str(result.error))}")
+        else:
+            screen.print(
+                f"{result.name}: {', '.join(result.fetched) or 'all was here'} in {_plain(str(result.folder))}"
+            )
+    raise typer.Exit(SOME_FAILED if failed else 0)
 
 
 @models_app.command("verify")
-def verify_models() -> None:
-    """Compare each model's files with the sha256 in its manifest; exit code 1 if one differs or is missing."""
-    from cascade.manifests import manifests, verify
+def verify_models(names: ModelNames = None, config: ModelConfig = None) -> None:
+    """Compare models' files with their sha256; exit code 1 if one differs, or is missing of a model that is here."""
+    from cascade.manifests import State, verify
 
     wrong = 0
-    for name, manifest in manifests().items():
-        for file, state in verify(manifest):
-            screen.print(f"{state:<8} {name}  {file}")
-            wrong += state != "ok"
+    for manifest in _chosen(names, config):
+        files = verify(manifest)
+        if not (names or config) and not manifest.package and {state for _, state in files} == {State.MISSING}:
+            screen.print(f"{'absent':<10} {manifest.name}")
+            continue
+        for file, state in files:
+            screen.print(f"{state:<10} {manifest.name}  {file}")
+            wrong += state is not State.OK
     raise typer.Exit(SOME_FAILED if wrong else 0)
+
+
+@models_app.command("path")
+def model_path(name: Annotated[str, typer.Argument(help="A model.")]) -> None:
+    """Print the folder of a model's files; an error with what to do if they are not here."""
+    from cascade.manifests import folder_of
+
+    print(folder_of(name))
+
+
+def _chosen(names: Sequence[str] | None, config: str | None) -> Iterable[Manifest]:
+    """Return the manifests of the models that are meant; neither names nor a configuration means all."""
+    from cascade.config import load_config
+    from cascade.manifests import manifests, models_of, named
+
+    of_config = models_of(load_config(config)) if config else {}
+    return {**of_config, **named(names or ())}.values() if names or config else manifests().values()
+
+
+def _downloading(file: str, done: int, total: int | None) -> None:
+    """Show how far a download is, on a terminal."""
+    if notes.is_terminal:
+        whole = f" of {total / 1e6:.0f}" if total else ""
+        notes.print(f"{_plain(file)}: {done / 1e6:.0f}{whole} MB", end="\r")
 
 
 def main() -> None:
@@ -468,6 +522,10 @@ def _show_report(report: Report) -> None:
     whole = "the whole recording" if report.lookahead_s is None else f"{report.lookahead_s:.2f} s"
     screen.print(f"lookahead of the chain: {whole}")
     screen.print(", ".join(f"{package} {version}" for package, version in report.versions.items()))
+    for note in report.notes:
+        screen.print(note)
+    if report.estimate is not None:
+        screen.print(f"estimated: {report.estimate}")
     for problem in report.problems:
         screen.print(f"missing: {problem}")
     if not report.problems:

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 
 import cascade
 from cascade.config import CascadeConfig
-from cascade.manifests import models_of
+from cascade.manifests import checksums, models_of
 
 _ROOT: Final = Path(__file__).parent.parent
 """The checkout, if this is one."""
@@ -57,9 +57,7 @@ def gather(config: CascadeConfig) -> Provenance:
     """Note what a run with a configuration is made with; once for all of its recordings."""
     return Provenance(
         config=config,
-        models={
-            name: {file.path: file.sha256 for file in manifest.files} for name, manifest in models_of(config).items()
-        },
+        models={name: checksums(manifest) for name, manifest in models_of(config).items()},
         own_files={str(path): sha256_of(path) for stage in config.stages for path in stage.own_files},
         packages=versions(extras_of(config)),
         revision=git_revision(_ROOT),

@@ -57,7 +57,7 @@ def run(
             "questions were asked, but the configuration has no answerer; add 'use: extractive' at its end"
         )
     folders = [None] * len(recordings) if out is None else plan_folders(out, recordings)
-    problems = examine(config).problems
+    problems = examine(config, recordings).problems
     if problems:
         raise NotReadyError([str(problem) for problem in problems])
     cascade = Cascade.load(config, mode=mode)

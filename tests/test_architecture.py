@@ -30,14 +30,15 @@ ORDER = (
     (
         "audio", "separation", "diarization", "gate", "asr",
         "answering.plain", "answering.phrases", "answering.questions", "answering.prompts", "answering.letters",
-        "answering.reading",
+        "answering.reading", "answering.declining",
     ),
     ("scoring.tally",),
     ("scoring.leakage", "scoring.efficacy", "scoring.paper"),
     ("backends.packages",),
     ("backends.*",),
+    ("output.models",),
+    ("manifests", "pull", "machine"),
     ("config",),
-    ("manifests",),
     ("provenance",),
     ("check",),
     ("pipeline",),
@@ -63,9 +64,11 @@ MODEL_LIBRARIES = {
 }  # fmt: skip
 PLAIN_LIBRARIES = {
     "numpy": None,  # anywhere
-    "filelock": {"output.journal"},
+    "filelock": {"output.journal", "output.models"},
     "matplotlib": {"shbench.figure"},
     "packaging": {"provenance"},
+    "platformdirs": {"manifests"},
+    "requests": {"backends.hub"},
     "pydantic": {"config", "manifests", "shbench.items", "shbench.paper"},
     "ruamel": {"config", "manifests", "shbench.paper"},
     "typer": {"cli"},
@@ -76,8 +79,8 @@ NETWORK = {
     "smtplib", "socket", "socketserver", "ssl", "telnetlib", "urllib", "urllib3", "webbrowser", "websocket",
     "websockets", "xmlrpc",
 }  # fmt: skip
-NETWORK_CLIENTS: set[str] = set()
-"""Answerer backends that may speak to a server; there is none yet."""
+NETWORK_CLIENTS = {"backends.hub"}
+"""Backends that may speak to a server: backends.hub, which fetches models and is used by `models pull` alone."""
 
 SPEECH = {"text", "words", "samples", "mixture", "sources", "embedding", "total", "why", "options"}
 """Attributes that hold what was said, or by whom; none of it may be logged."""
