@@ -359,7 +359,13 @@ def draw_bystander(corpus: AmiCorpus, main: Talker, rng: np.random.Generator) ->
 
 
 def write_partition(scenes: Iterable[Made], out: Path) -> None:
-    """Write scenes to a folder, each as soon as it is made; the top of this file lists what."""
+    """Write scenes to a new folder, each as soon as it is made; the top of this file lists what.
+
+    Raises:
+        ValueError: There are questions already, which a person may have filled in.
+    """
+    if (out / "questions.json").exists():
+        raise ValueError(f"{out / 'questions.json'} exists already and isn't overwritten; give another --out")
     (out / "audio").mkdir(parents=True, exist_ok=True)
     said: list[Said] = []
     items: list[Item] = []
@@ -417,6 +423,12 @@ def main(arguments: Sequence[str] | None = None, respond: Respond = room_respons
             front, behind = (find_talker(name, corpus) for name in parsed.talkers)
             scenes = iter([build(front, behind, [parsed.seed], parsed.min_snr_db, respond)])
         write_partition(scenes, parsed.out)
+    except ModuleNotFoundError as error:
+        print(
+            f"build_scenes.py: {error.name} isn't installed; the top of benchmarks/README.md says what is needed",
+            file=sys.stderr,
+        )
+        return 2
     except (ValueError, OSError) as error:
         print(f"build_scenes.py: {error}", file=sys.stderr)
         return 2

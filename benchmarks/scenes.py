@@ -228,6 +228,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.scene:
             scene = read_description(parsed.scene, Scene)
             write_recording(record(scene, Kokoro(parsed.kokoro)), parsed.out, parsed.stems)
+    except ModuleNotFoundError as error:
+        print(
+            f"scenes.py: {error.name} isn't installed; the top of benchmarks/README.md says what is needed",
+            file=sys.stderr,
+        )
+        return 2
     except (ValueError, OSError) as error:
         print(f"scenes.py: {error}", file=sys.stderr)
         return 2

@@ -395,6 +395,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         scenes = read_mini(parsed.scenes)
         write_partition(make_all(scenes, Kokoro(parsed.kokoro), room_response), parsed.out)
+    except ModuleNotFoundError as error:
+        print(
+            f"shmini.py: {error.name} isn't installed; the top of benchmarks/README.md says what is needed",
+            file=sys.stderr,
+        )
+        return 2
     except (ValueError, OSError) as error:
         print(f"shmini.py: {error}", file=sys.stderr)
         return 2

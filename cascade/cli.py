@@ -121,6 +121,8 @@ def run(
     elif question:
         raise ConfigError("a question was given, but no recording; name the recordings, or leave the question out")
     else:
+        if enrolment:
+            notes.print("warning: the enrolment is taken for the main speaker of all of the benchmark's recordings")
         _run_benchmark(settings.with_benchmark(data, audio_root), Path(config).stem, mode, out, limit, shard)
 
 
@@ -201,7 +203,7 @@ def score(
     ],
     mode: Annotated[
         list[ModeName] | None,
-        typer.Option(help="Where file names do not tell: for all files, or once for each in their order."),
+        typer.Option(help="In place of what file names tell: for all files, or once for each in their order."),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Says that all files are of one system, and names it.")] = None,
     data: Annotated[Path | None, typer.Option(help="The benchmark's questions, to find missing ones.")] = None,

@@ -300,8 +300,9 @@ AnyStage = Annotated[
 class BenchmarkSettings(BaseModel):
     """What `run` without a recording runs (cascade.shbench); by default the small benchmark that comes with cascade.
 
-    data: the benchmark's questions, in SH-Bench's format. audio: the folder of its recordings. references: who says
-    what in them (SegLST, session_id is the recording's name without extension), to measure leakage by, or null.
+    data: the benchmark's questions, in SH-Bench's format. audio: the folder of its recordings; with other data, by
+    default the folder that these are in. references: who says what in them (SegLST, session_id is the recording's name
+    without extension), to measure leakage by; with other data, by default none.
     description: which description of the main speaker a chat model is given in selective mode. dont_know: whether the
     option "I don't know" is offered. open_ended: ask without options. prompts: the folder of the prompt files.
     """
@@ -580,7 +581,9 @@ def _after(given: type) -> str:
 def _resolve(config: CascadeConfig, folder: Path) -> CascadeConfig:
     """Read relative paths from the configuration's own folder."""
     given = {name: getattr(config.benchmark, name) for name in config.benchmark.model_fields_set}
-    paths = {name: folder / value for name, value in given.items() if isinstance(value, Path)}
+    paths: dict[str, Path | None] = {name: folder / value for name, value in given.items() if isinstance(value, Path)}
+    if "data" in given:  # other data have no share in the small benchmark's recordings and references
+        paths = {"audio": (folder / given["data"]).parent, "references": None} | paths
     if paths:
         benchmark = config.benchmark.model_copy(update=paths)
         config = config.model_copy(update={"benchmark": benchmark})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys

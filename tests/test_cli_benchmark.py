@@ -131,6 +131,21 @@ def test_a_file_whose_mode_is_unknown_is_not_scored_silently(tmp_path: Path) -> 
     assert json.loads(printed)["systems"][0]["parsers"]["strict"]["selective"]["main"]["accuracy"] == 1.0
 
 
+def test_what_is_wrong_with_the_files_is_said_without_a_folder_too(tmp_path: Path) -> None:
+    write(tmp_path / "selectivenet_basic.json", items(6)[:5] + items(1))
+    code, _, err = cascade("score", "selectivenet_basic.json", cwd=tmp_path)
+    assert code == 0
+    said = [line.partition(": ")[2] for line in err.splitlines()]
+    assert any(line.startswith("duplicate item: selectivenet_basic.json, item 5: ") for line in said)
+    assert any(line.startswith("mode ambiguous: selectivenet_basic.json: taken for selective") for line in said)
+
+
+def test_a_file_name_is_printed_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path / ":smile:_basic_qa.json", items(6))
+    _, printed, _ = cascade("score", ":smile:_basic_qa.json", "--json", cwd=tmp_path)
+    assert json.loads(printed)["systems"][0]["files"] == [":smile:_basic_qa.json"]
+
+
 def test_files_with_given_modes_and_a_name_are_one_system(tmp_path: Path) -> None:
     write(tmp_path / "a.json", items(24))
     write(tmp_path / "b.json", items(24))
@@ -182,7 +197,10 @@ def test_ones_own_data_run_beside_their_audio(tmp_path: Path) -> None:
     short(tmp_path / "data" / "sub" / "scene 0.wav")
     write(tmp_path / "data" / "q.json", [{**tones.item(0, place)} for place in range(6)])
     code, out, err = cascade(*RUN, "--data", "data/q.json", "--mode", "selective", "--out", "out", cwd=tmp_path)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err.splitlines() == [
+        "note: mode missing: ondevice_selective_qa.json: no general file of this system and setting: SE is not known"
+    ]
     predictions = json.loads((tmp_path / "out" / "ondevice_selective_qa.json").read_bytes())
     assert {item["pred"].partition(". ")[2] for item in predictions} == {"Unclear"}
     assert not (tmp_path / "out" / "ondevice_basic_qa.json").exists()

@@ -381,3 +381,29 @@ def test_an_enrolment_is_heard_in_pieces_so_that_no_turn_hides_two_voices(tmp_pa
     with pytest.raises(EnrolmentError, match="no speech found"):
         gate.load(lambda: Chain([Listener(heard)]))
     assert heard == [Span(0, 64_000), Span(0, 64_000), Span(0, 32_000)]
+
+
+def test_other_data_have_no_share_in_the_small_benchmarks_recordings(write: Write) -> None:
+    config = load_config(write(CHAIN + "benchmark:\n  data: mine/questions.json\n")).benchmark
+    folder = config.data.parent
+    assert (config.data.name, folder.name) == ("questions.json", "mine")
+    assert (config.audio, config.references) == (folder, None)
+    config = load_config(write(CHAIN + "benchmark:\n  data: q.json\n  audio: a\n  references: r.json\n")).benchmark
+    assert config.references is not None
+    assert (config.audio.name, config.references.name) == ("a", "r.json")
+    assert config.audio.parent == config.references.parent == config.data.parent
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("dta: q.json", "unknown key 'dta'; did you mean 'data'?"),
+        ("dont_know: off", "benchmark.dont_know: expected true or false, got text"),
+        ("description: mine", "benchmark.description: "),
+    ],
+)
+def test_a_mistake_in_the_benchmark_is_named_with_its_line(write: Write, setting: str, line: str) -> None:
+    path = write(CHAIN + f"benchmark:\n  {setting}\n")
+    with pytest.raises(ConfigError) as error:
+        load_config(path)
+    assert f"line {path.read_text().splitlines().index(f'  {setting}') + 1}: {line}" in str(error.value)

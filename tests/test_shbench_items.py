@@ -247,7 +247,7 @@ def test_a_run_needs_more_than_a_scorer(tmp_path: Path, item: dict[str, Any], me
 
 def test_the_benchmarks_file_is_no_file_of_predictions(tmp_path: Path) -> None:
     file = written(tmp_path, [without("pred")])
-    with pytest.raises(ItemsError, match=r"item 0 .*'pred' is missing.*is this the benchmark's file"):
+    with pytest.raises(ItemsError, match=r"holds no reply, expected a text as 'pred'"):
         load_predictions(file)
 
 

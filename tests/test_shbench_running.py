@@ -302,7 +302,9 @@ def test_a_recording_that_cannot_be_heard_does_not_stop_the_others(tmp_path: Pat
     whole = (tmp_path / "data" / "folder" / "scene 1.wav").read_bytes()
     (tmp_path / "data" / "folder" / "scene 1.wav").write_bytes(b"this is no recording" * 100)
     results, _ = run(tones.plan_of(tmp_path / "data"), tmp_path / "out")
-    assert {failed.recording for failed in results.failed} == {"folder/scene 1.wav"}
+    assert [failed.recording for failed in results.failed] == ["folder/scene 1.wav"]
+    missing = [one for one in results.scores.audit if one.kind == "missing_item"]
+    assert len(missing) == 12
     assert len(json.loads((tmp_path / "out" / "tones_basic_qa.json").read_bytes())) == 12
     (tmp_path / "data" / "folder" / "scene 1.wav").write_bytes(whole)
     results, rig = run(tones.plan_of(tmp_path / "data"), tmp_path / "out")

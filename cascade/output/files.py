@@ -22,7 +22,7 @@ def as_json(value: Any) -> str:
 def as_json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return one line a row, also for readers that take Unicode's other line ends for one."""
     lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
-    return "".join(line.translate(_LINE_ENDS) + "\n" for line in lines)
+    return "".join((line if line.isascii() else line.translate(_LINE_ENDS)) + "\n" for line in lines)
 
 
 _LINE_ENDS: Final = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}

@@ -90,14 +90,14 @@ def load_data(path: Path) -> Data:
     return Data(_items(path, content), tuple(_raw(path, content)), hashlib.sha256(content).hexdigest())
 
 
-def load_items(path: Path) -> tuple[Item, ...]:
+def load_items(path: Path, *, read: Callable[[Path], bytes] = Path.read_bytes) -> tuple[Item, ...]:
     """Read the benchmark's file for a run, .json or .json.gz.
 
     Raises:
         ItemsError: The file cannot be read, is no JSON list, or an item lacks a field, has a wrong one, or has options
             that are not all different or lack the answer.
     """
-    return _items(path, _content(path))
+    return _items(path, _content(path, read))
 
 
 def _items(path: Path, content: bytes) -> tuple[Item, ...]:
@@ -118,10 +118,17 @@ def load_predictions(
     """
     content = _content(path, read)
     if open_ended:
-        shown_nothing = _validated(path, content, _OPEN)
-        return _predictions(shown_nothing)
-    rows = _validated(path, content, _ANSWERED)
-    return _predictions(rows)
+        return _predictions(_with_replies(path, _validated(path, content, _OPEN)))
+    return _predictions(_with_replies(path, _validated(path, content, _ANSWERED)))
+
+
+def _with_replies(path: Path, rows: Sequence[_Answered]) -> Sequence[_Answered]:
+    """Return rows of which at least one has a reply."""
+    if not any(isinstance(row.pred, str) for row in rows):
+        raise ItemsError(
+            f"'{path}' holds no reply, expected a text as 'pred' in each item; is this the benchmark's own file?"
+        )
+    return rows
 
 
 def raw_items(path: Path) -> list[dict[str, Any]]:
@@ -228,7 +235,7 @@ class _Answered(_Row):
     """An item with a reply."""
 
     options: _Options
-    pred: Any
+    pred: Any = None
     idk_answer: Any = None
     logp: Any = None
 

@@ -85,7 +85,7 @@ def run_plan(plan: Plan, out: Path | None, watch: Watch, load: Loader = Cascade.
         journal = forgetful()
         failed = _run(plan, journal, watch, load)
         found = hearings(plan, journal)
-        return Results(_scores(_predictions(plan, journal)), found, failed)
+        return Results(_scores(_predictions(plan, journal), _asked(plan)), found, failed)
     description = plan.describe()
     names = [*map(plan.file_name, plan.modes), *FINAL_FILES]
     with locked(out):
@@ -94,7 +94,7 @@ def run_plan(plan: Plan, out: Path | None, watch: Watch, load: Loader = Cascade.
             failed = _run(plan, journal, watch, load)
             found = hearings(plan, journal)
             answered = _predictions(plan, journal)
-        scores = _scores(answered)
+        scores = _scores(answered, _asked(plan))
         output.finish(out, _final_files(answered, [_numbers(heard) for heard in found], scores))
     return Results(scores, found, failed, moved)
 
@@ -206,10 +206,21 @@ def _final_files(
     }
 
 
-def _scores(answered: Mapping[str, Sequence[Mapping[str, Any]]]) -> Scores:
+ASKED: Final = Path("the questions of this run")
+"""Stands for a file of what was to be asked, which the audit compares with what was answered."""
+
+
+def _asked(plan: Plan) -> list[dict[str, Any]]:
+    """Return the items of a run with the options that are offered."""
+    return [{**plan.data.raw[item.number], "options": list(plan.options(item))} for item in plan.items]
+
+
+def _scores(answered: Mapping[str, Sequence[Mapping[str, Any]]], asked: Sequence[Mapping[str, Any]]) -> Scores:
     """Score predictions as they will stand in their files, before there are any."""
-    contents = {Path(name): json.dumps(items).encode() for name, items in answered.items() if items}
-    return evaluate(sorted(contents), None, None, READERS, read=contents.__getitem__)
+    files = sorted(Path(name) for name, items in answered.items() if items)
+    contents = {file: json.dumps(answered[file.name]).encode() for file in files}
+    contents[ASKED] = json.dumps(asked).encode()
+    return evaluate(files, None, None, READERS, ASKED, contents.__getitem__)
 
 
 def _numbers(heard: Heard) -> dict[str, Any]:
@@ -257,7 +268,7 @@ def merge(shards: Sequence[Path], out: Path) -> Results:
             for key, entry in entries.items():
                 if key not in journal:
                     journal.append(key, entry)
-        scores = _scores(answered)
+        scores = _scores(answered, next(iter(answered.values())))
         output.finish(out, _final_files(answered, heard, scores))
     return Results(scores, [Heard.of(entry["key"], entries[entry["key"]]) for entry in heard], (), moved)
 

@@ -98,13 +98,17 @@ def run(plan: Plan, journal: Journal, progress: Progress, load: Loader) -> Itera
     lengths = [announced_duration_s(str(recording.path)) or 0.0 for recording, _ in todo]
     loaded = load(plan.config)
     behind_s = 0.0
+    unheard: set[str] = set()
     for (recording, heard_as), length_s in zip(todo, lengths, strict=True):
+        if recording.name in unheard:
+            continue  # it fails in the other mode as well
         watch = partial(_watched, progress, behind_s, length_s, sum(lengths))
         try:
             yield from _do(plan, journal, loaded.in_mode(heard_as), recording, watch)
         except OutputError:
             raise  # what cannot be kept need not be heard
         except CascadeError as error:
+            unheard.add(recording.name)
             yield Failed(recording.name, error)
         behind_s += length_s
         progress(behind_s, sum(lengths))

@@ -159,7 +159,7 @@ def evaluate(
     systems = _systems(marked, readers)
     audit += itertools.chain(_one_mode_only(systems), *map(_disagreements, systems))
     if data is not None:
-        audit += _beside_benchmark(data, marked)
+        audit += _beside_benchmark(data, marked, read)
     return Scores((*systems, *unscored), tuple(marked), tuple(audit))
 
 
@@ -212,7 +212,7 @@ def _entropy(item: Item, reader: str) -> float | None:
 
     Numbers that are no probabilities make the published mean undefined, and are left out of the other.
     """
-    if item.logp is None:
+    if not item.logp:
         return None
     if reader == PAPER:
         return published_entropy(item.logp)
@@ -316,10 +316,10 @@ def _disagreements(system: System) -> Iterator[Finding]:
         yield from notes.findings()
 
 
-def _beside_benchmark(data: Path, marked: Iterable[Predictions]) -> Iterator[Finding]:
+def _beside_benchmark(data: Path, marked: Iterable[Predictions], read: Callable[[Path], bytes]) -> Iterator[Finding]:
     """Say where files do not ask what the benchmark's file does."""
     index = Index(Notes(data))
-    for item in load_items(data):
+    for item in load_items(data, read=read):
         index.add(item)
     for file in marked:
         notes = Notes(file.file)

@@ -62,7 +62,7 @@ def audit_lines(scores: Json) -> list[str]:
 def _finding_line(kind: str, found: Sequence[Json]) -> str:
     first = found[0]
     place = first["file"] if first["item"] is None else f"{first['file']}, item {first['item']}"
-    rest = f" (and {len(found) - 1} more of this kind)" if len(found) > 1 else ""
+    rest = "; and more of this kind" if len(found) > 1 else ""
     return one_line(f"{kind.replace('_', ' ')}: {place}: {first['detail']}{rest}")
 
 
