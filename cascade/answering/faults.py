@@ -1,0 +1,123 @@
+"""What an error of a chat server means: try again, ask nothing more, or let this question fail.
+
+An error is read by the attributes that the `openai` package gives it (status_code, code, type, param, message, body,
+response). What is kept of it may be shown: its status, and codes of one word; its message may quote the prompt.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from enum import Enum, auto
+from typing import Any, Final, final
+
+
+@final
+class Kind(Enum):
+    """What follows from a fault."""
+
+    PASSING = auto()
+    """Try again."""
+    FINAL = auto()
+    """Ask nothing more."""
+    REFUSED = auto()
+    """This question fails."""
+    TOO_LONG = auto()
+    FILTERED = auto()
+    NO_LOGPROBS = auto()
+
+
+@final
+class FaultError(Exception):
+    """What went wrong with a request, in words that may be shown.
+
+    retry_after_s is what the server asked for; billed, whether it may charge for the request all the same.
+    """
+
+    def __init__(self, kind: Kind, text: str, *, retry_after_s: float | None = None, billed: bool = False) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.retry_after_s = retry_after_s
+        self.billed = billed
+
+
+NO_COMPLETION: Final = "what came back is no chat completion"
+
+_FILTER_CODES: Final = {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"}
+_LENGTH_CODES: Final = {"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"}
+_QUOTA_CODES: Final = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
+_PASSING: Final = {408, 409, 425, 429}
+_TOO_LONG = re.compile(
+    r"context (?:length|size|window)|maximum (?:context|input|prompt)|too (?:long|many tokens)", re.I
+)
+
+
+def fault_of(error: Exception, request: Mapping[str, Any], now: Callable[[], float]) -> FaultError:
+    """Say what an exception of the client's means; nothing of its text is kept."""
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        return _status_fault(status, error, request, now)
+    causes = [type(cause).__name__ for cause in _causes(error)]
+    if "APITimeoutError" in causes or "APIConnectionError" in causes:
+        # Where there never was a connection, nothing was sent.
+        billed = not {"ConnectError", "ConnectTimeout"} & set(causes)
+        what = "no answer in time" if "APITimeoutError" in causes else "no connection, or it broke"
+        return FaultError(Kind.PASSING, f"{what} ({causes[-1]})", billed=billed)
+    if isinstance(error, ValueError) or "APIResponseValidationError" in causes:
+        return FaultError(Kind.PASSING, NO_COMPLETION, billed=True)
+    return FaultError(Kind.REFUSED, causes[0], billed=True)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and what led to it, the first cause last."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__
+
+
+def _status_fault(status: int, error: Any, request: Mapping[str, Any], now: Callable[[], float]) -> FaultError:
+    """Say what an HTTP status means, with the codes in the server's answer."""
+    codes = list(_codes(error))
+    known = set(codes)
+    text = f"HTTP {', '.join([str(status), *codes])}"
+    message = str(getattr(error, "message", ""))
+    if known & _FILTER_CODES:
+        return FaultError(Kind.FILTERED, text)
+    if known & _QUOTA_CODES or status in (401, 402, 403, 404) or 300 <= status < 400:
+        return FaultError(Kind.FINAL, text)
+    if status in _PASSING or (status >= 500 and status not in (501, 505)):
+        return FaultError(Kind.PASSING, text, retry_after_s=_retry_after(error, now))
+    if "logprobs" in request and (known & {"logprobs", "top_logprobs"} or "logprobs" in message):
+        return FaultError(Kind.NO_LOGPROBS, text)
+    if known & _LENGTH_CODES or status == 413 or _TOO_LONG.search(message):
+        return FaultError(Kind.TOO_LONG, text)
+    return FaultError(Kind.REFUSED, text)
+
+
+def _codes(error: Any) -> Iterator[str]:
+    """Yield the codes in a server's answer, each a single word; anything longer may quote the prompt."""
+    body = getattr(error, "body", None)
+    inner = body.get("innererror") if isinstance(body, Mapping) else None
+    given = [getattr(error, name, None) for name in ("code", "type", "param")]
+    given.append(inner.get("code") if isinstance(inner, Mapping) else None)
+    for code in dict.fromkeys(code for code in given if isinstance(code, str)):
+        if re.fullmatch(r"[A-Za-z][\w.]{0,39}", code, re.ASCII):
+            yield code
+
+
+def _retry_after(error: Any, now: Callable[[], float]) -> float | None:
+    """Return how many seconds the server asks to wait: given in milliseconds, in seconds, or as a date."""
+    headers: Mapping[str, str] = error.response.headers
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            wait = float(headers.get(name, "")) / unit
+        except ValueError:
+            continue
+        return max(0.0, wait) if math.isfinite(wait) else None
+    try:
+        return max(0.0, parsedate_to_datetime(headers["retry-after"]).timestamp() - now())
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None

@@ -1,0 +1,204 @@
+"""What questions cost: a table of prices, the tokens that a server counted, and a limit that is never passed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Condition
+from typing import Any, Final, final
+
+from cascade.errors import BackendError, ConfigError
+
+MILLION: Final = 1_000_000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of a request: those of the prompt, how many of these the server had cached, and those of the reply."""
+
+    prompt: int
+    cached: int = 0
+    completion: int = 0
+
+
+def usage_of(completion: Mapping[str, Any]) -> Usage | None:
+    """Return what the server says that it counted, None where it says nothing that can be right."""
+    counted = completion.get("usage")
+    if not isinstance(counted, Mapping):
+        return None
+    details = counted.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    prompt, completed = counted.get("prompt_tokens"), counted.get("completion_tokens")
+    if not isinstance(prompt, int) or not isinstance(completed, int) or prompt <= 0 or completed < 0:
+        return None
+    return Usage(prompt, min(prompt, max(0, cached)) if isinstance(cached, int) else 0, completed)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars for a million tokens of each kind."""
+
+    input: float
+    cached_input: float
+    output: float
+
+    def of(self, usage: Usage) -> float:
+        """Return what a request costs, in US dollars."""
+        fresh = usage.prompt - usage.cached
+        return (fresh * self.input + usage.cached * self.cached_input + usage.completion * self.output) / MILLION
+
+
+Prices = Mapping[tuple[str, str], Price]
+"""Prices by (server's host, model)."""
+
+
+def read_prices(path: Path) -> Prices:
+    """Read a table of prices; its first lines say what is in it.
+
+    Raises:
+        ConfigError: It cannot be read, or a row lacks something; names the row.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        rows = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YAMLError):
+        raise ConfigError(f"the table of prices {path} cannot be read as YAML; reinstall cascade") from None
+    if not isinstance(rows, list):
+        raise ConfigError(f"{path}: expected a list of prices that begins with '- server: ...'")
+    table: dict[tuple[str, str], Price] = {}
+    for number, row in enumerate(rows, start=1):
+        server, models, price = _price(row, f"{path}: price {number}")
+        table |= {(server, model): price for model in models}
+    return table
+
+
+_ROW: Final = {"server", "models", "input", "cached_input", "output", "source", "date"}
+
+
+def _price(row: object, where: str) -> tuple[str, Sequence[str], Price]:
+    """Return server, models and price of a row."""
+    if not isinstance(row, dict) or not _ROW - {"cached_input"} <= row.keys() <= _ROW:
+        raise ConfigError(f"{where}: expected the keys {', '.join(sorted(_ROW))}; only cached_input may be left out")
+    prices = [row["input"], row.get("cached_input", row["input"]), row["output"]]
+    if not all(isinstance(price, int | float) and 0 <= price < MILLION for price in prices):
+        raise ConfigError(f"{where}: expected US dollars for a million tokens, such as 2.50")
+    if not isinstance(row["models"], list) or not all(
+        isinstance(name, str) for name in [row["server"], *row["models"]]
+    ):
+        raise ConfigError(f"{where}: expected a host as server, and a list of names as models")
+    return row["server"], row["models"], Price(*map(float, prices))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was asked so far, and what it took.
+
+    requests counts all that were sent, failed tries too; answered those with a reply; from_cache the replies that
+    needed no request. cost is in US dollars, None where the price is not known; unsure_cost is how much more it may be,
+    for requests whose reply got lost or did not say what it took.
+    """
+
+    requests: int = 0
+    answered: int = 0
+    from_cache: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = None
+    unsure_cost: float = 0.0
+
+
+@final
+class Budget:
+    """Counts what is spent, and lets nothing out that could pass the limit; for several threads.
+
+    A request is let out only if the limit holds even if it, and all that are under way, take the most that they can.
+    """
+
+    def __init__(self, price: Price | None, max_cost: float | None) -> None:
+        """Begin with nothing spent; max_cost is in US dollars.
+
+        Raises:
+            ConfigError: There is a limit, but no price to hold it by.
+        """
+        if max_cost is not None and price is None:
+            raise ConfigError(
+                "a limit on the cost was given (--max-cost), but the price of this model on this server is not known; "
+                "add it to models/prices/openai.yaml, or leave the limit out"
+            )
+        self._price = price
+        self._max_cost = max_cost
+        self._spent = Spent(cost=None if price is None else 0.0)
+        self._reserved = 0.0
+        self._under_way = 0
+        self._full: str | None = None
+        self._changed = Condition()
+
+    @property
+    def spent(self) -> Spent:
+        """What was spent so far."""
+        return self._spent
+
+    def reserve(self, most: Usage) -> float:
+        """Count a request, and return the most that it may cost, in US dollars; waits for those under way if need be.
+
+        Raises:
+            BackendError: It could pass the limit. Then nothing else is let out either, so that a run ends there.
+        """
+        most_cost = 0.0 if self._price is None else self._price.of(most)
+        with self._changed:
+            self._changed.wait_for(lambda: self._full or self._fits(most_cost) or not self._under_way)
+            if self._full is None and not self._fits(most_cost):
+                self._full = self._passes(most_cost)
+                self._changed.notify_all()
+            if self._full is not None:
+                raise BackendError(self._full)
+            self._reserved += most_cost
+            self._under_way += 1
+            self._spent = replace(self._spent, requests=self._spent.requests + 1)
+        return most_cost
+
+    def settle(self, reserved: float, usage: Usage | None, *, billed: bool) -> None:
+        """Say how a request ended: whether the server may charge for it, and what it counted, if it said so."""
+        with self._changed:
+            self._under_way -= 1
+            # Sums of many differences would drift: with nothing under way there is nothing reserved.
+            self._reserved = self._reserved - reserved if self._under_way else 0.0
+            if usage is not None:
+                self._spent = self._with(usage)
+            elif billed:
+                self._spent = replace(self._spent, unsure_cost=self._spent.unsure_cost + reserved)
+            self._changed.notify_all()
+
+    def answered(self, *, from_cache: bool) -> None:
+        """Count a reply."""
+        with self._changed:
+            name = "from_cache" if from_cache else "answered"
+            self._spent = replace(self._spent, **{name: getattr(self._spent, name) + 1})
+
+    def _fits(self, most_cost: float) -> bool:
+        spent = (self._spent.cost or 0.0) + self._spent.unsure_cost
+        return self._max_cost is None or spent + self._reserved + most_cost <= self._max_cost
+
+    def _passes(self, most_cost: float) -> str:
+        spent = (self._spent.cost or 0.0) + self._spent.unsure_cost
+        return (
+            f"the next question could cost up to ${most_cost:.4f}, which passes --max-cost: of ${self._max_cost:.2f}, "
+            f"${spent:.4f} are spent; nothing more is asked; what is answered is kept: raise the limit to go on"
+        )
+
+    def _with(self, usage: Usage) -> Spent:
+        cost = None if self._price is None else (self._spent.cost or 0.0) + self._price.of(usage)
+        return replace(
+            self._spent,
+            prompt_tokens=self._spent.prompt_tokens + usage.prompt,
+            cached_tokens=self._spent.cached_tokens + usage.cached,
+            completion_tokens=self._spent.completion_tokens + usage.completion,
+            cost=cost,
+        )

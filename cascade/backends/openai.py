@@ -1,0 +1,471 @@
+"""Chat models behind OpenAI's protocol: GPT-4o, and whatever speaks like it (vLLM, llama.cpp's server, Ollama).
+
+Each thing that can go wrong has one outcome:
+
+    429, 408, 409, 425, 5xx, no answer in    tried again, later and later, when the server says so if it does; given up
+    time, a connection that breaks, a body   after `max_retries`. When DEAD_AFTER questions in a row were given up, the
+    that is no chat completion               server is taken for dead: nothing more is asked
+    no quota, 401, 402, 403, 404, redirects  nothing more is asked
+    the cost could pass `max_cost`           nothing more is asked
+    a prompt that is too long, other 4xx     this question fails; so it does where the server shortened the prompt
+    a content filter                         Outcome.FILTERED
+    an empty reply, a refusal                Outcome.EMPTY, Outcome.REFUSED
+    no log-probabilities on this server      asked without them, once and for all; no probabilities then
+
+A question that fails is a BackendError of one line, and never an answer. Neither the line nor anything that hangs on it
+holds prompt or reply: of a server's error only its status and its one-word codes are shown.
+
+Nothing is sent but `chat_request`, to `base_url` alone: redirects are not followed, proxies in the environment not
+used, and the headers in which the `openai` package describes the machine are taken off.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import weakref
+from collections.abc import Callable, Mapping
+from threading import BoundedSemaphore
+from typing import Any, Final, final
+from urllib.parse import urlsplit
+
+from cascade.answering.chat import (
+    ChatPrompts,
+    Reply,
+    ReplyCache,
+    Sampling,
+    answer_of,
+    chat_request,
+    essence,
+    reply_of,
+    request_key,
+)
+from cascade.answering.faults import NO_COMPLETION, FaultError, Kind, fault_of
+from cascade.answering.pacing import Clock, Health, Pace
+from cascade.answering.spending import Budget, Prices, Spent, Usage, usage_of
+from cascade.errors import BackendError, CascadeError, ConfigError, MissingExtraError, NotReadyError
+from cascade.types import Answer, Outcome, Question, Transcript
+
+OPENAI: Final = "https://api.openai.com/v1"
+KEY_VARIABLE: Final = "OPENAI_API_KEY"
+
+CONCURRENCY: Final = 8
+TIMEOUT_S: Final = 60.0
+MAX_RETRIES: Final = 6
+CONNECT_S: Final = 10.0
+"""A server that does not even take the connection by then is not slow, it is not there."""
+
+FIRST_WAIT_S: Final = 0.5
+LONGEST_WAIT_S: Final = 30.0
+"""Between two tries at random up to the first, doubled each time, at most the second."""
+
+LONGEST_RETRY_AFTER_S: Final = 120.0
+"""A server that asks for a longer wait is given up: it means a limit for hours or a day, and nobody waits for that."""
+
+MESSAGE_TOKENS: Final = 64
+"""More than any server's chat template adds to a single message."""
+
+log = logging.getLogger(__name__)
+
+Create = Callable[..., Any]
+"""Sends a request, whose parts are its keyword arguments, and returns a completion: the client's `create`."""
+
+
+def load(
+    model: str,
+    *,
+    prompts: ChatPrompts,
+    base_url: str | None = None,
+    api_key_env: str | None = KEY_VARIABLE,
+    concurrency: int = CONCURRENCY,
+    requests_per_minute: float | None = None,
+    tokens_per_minute: float | None = None,
+    timeout_s: float = TIMEOUT_S,
+    max_retries: int = MAX_RETRIES,
+    max_cost: float | None = None,
+    prices: Prices | None = None,
+    cache: ReplyCache | None = None,
+    sampling: Sampling | None = None,
+    clock: Clock | None = None,
+) -> OpenAIAnswerer:
+    """Return an answerer that asks a server; nothing is sent before the first question.
+
+    Args:
+        model: The server's name for the model.
+        prompts: What is asked where a question brings no prompt.
+        base_url: Where the server is; None for OpenAI's own.
+        api_key_env: The environment variable that holds the key; a server on this machine needs none. None: no key.
+        concurrency: The most requests at a time.
+        requests_per_minute: The most requests in a minute; None for no limit.
+        tokens_per_minute: The most tokens in a minute; None for no limit.
+        timeout_s: How long to wait for an answer.
+        max_retries: How often a question is tried again.
+        max_cost: US dollars that are never passed.
+        prices: What models cost (spending.read_prices).
+        cache: Where replies are kept.
+        sampling: How the model is made to answer.
+        clock: Time.
+
+    Raises:
+        MissingExtraError: The package `openai` or `tenacity` is not installed.
+        NotReadyError: There is no key where one is needed.
+        ConfigError: The address is none, or a limit on the cost is given for a model without a price.
+    """
+    url = check_url(base_url)
+    budget = Budget((prices or {}).get((host_of(url), model)), max_cost)
+    client = _client(url, api_key(url, api_key_env), timeout_s)
+    clock = clock or Clock()
+    answerer = OpenAIAnswerer(
+        client.chat.completions.create,
+        server=url,
+        model=model,
+        prompts=prompts,
+        sampling=sampling or Sampling(),
+        key_variable=api_key_env,
+        concurrency=concurrency,
+        max_retries=max_retries,
+        pace=Pace(requests_per_minute, tokens_per_minute, clock),
+        budget=budget,
+        cache=cache,
+        clock=clock,
+    )
+    weakref.finalize(answerer, client.close)
+    return answerer
+
+
+# --- before anything is sent ------------------------------------------------------------------------------------------
+
+
+def check_url(base_url: str | None) -> str:
+    """Return the server's address without a slash at its end.
+
+    Raises:
+        ConfigError: It is no address, or holds a password, which belongs into the environment.
+    """
+    url = (base_url or OPENAI).rstrip("/")
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ConfigError("base_url is no address of a server; expected one such as http://localhost:8000/v1")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ConfigError("base_url holds a name, a password, '?' or '#'; give the key in the environment instead")
+    if parts.scheme == "http" and not is_loopback(url):
+        log.warning("%s is asked without encryption: the network in between can read transcripts", host_of(url))
+    return url
+
+
+def host_of(url: str) -> str:
+    """Return the host of an address, with its port if it names one."""
+    return urlsplit(url).netloc.rpartition("@")[2].lower()
+
+
+def is_loopback(url: str) -> bool:
+    """Tell whether a server is on this machine."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or re.fullmatch(r"127\.\d+\.\d+\.\d+", host) is not None
+
+
+def api_key(url: str, variable: str | None) -> str:
+    """Return the key from the environment, empty where none is needed.
+
+    Raises:
+        NotReadyError: It is needed and not there, or cannot be one; it is not shown.
+    """
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if not key and variable and not is_loopback(url):
+        raise NotReadyError(
+            [f"{host_of(url)} needs a key, and the environment variable {variable} is not set: export {variable}=..."]
+        )
+    if not re.fullmatch(r"[!-~]*", key):
+        raise NotReadyError([f"the environment variable {variable} holds something that no key holds; set it anew"])
+    return key
+
+
+def _client(url: str, key: str, timeout_s: float) -> Any:
+    """Return a client of the `openai` package that speaks to this address alone, and says nothing of this machine."""
+    try:
+        import openai
+        import tenacity  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(str(error.name), "paper") from None
+    # Some releases log whole requests when the program logs at DEBUG.
+    logging.getLogger("openai").setLevel(logging.WARNING)
+    wait = openai.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S))
+    hooks = {"request": [_take_off_headers(has_key=bool(key), is_openai=host_of(url) == host_of(OPENAI))]}
+    http = openai.DefaultHttpxClient(timeout=wait, follow_redirects=False, trust_env=False, event_hooks=hooks)
+    return openai.OpenAI(base_url=url, api_key=key or "none", timeout=wait, max_retries=0, http_client=http)
+
+
+def _take_off_headers(*, has_key: bool, is_openai: bool) -> Callable[[Any], None]:
+    """Return what takes off a request the headers that say who sends it: machine, library, and OpenAI's account."""
+
+    def take_off(request: Any) -> None:
+        for name in list(request.headers):
+            account = name.lower() in ("openai-organization", "openai-project") and not is_openai
+            if account or name.lower().startswith("x-stainless-"):
+                del request.headers[name]
+        request.headers["User-Agent"] = "cascade"
+        if not has_key:
+            del request.headers["Authorization"]
+
+    return take_off
+
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
+@final
+class OpenAIAnswerer:
+    """An Answerer that asks a server; safe to share between threads. `spent` says what it took so far."""
+
+    def __init__(
+        self,
+        create: Create,
+        *,
+        server: str,
+        model: str,
+        prompts: ChatPrompts,
+        sampling: Sampling,
+        key_variable: str | None,
+        concurrency: int,
+        max_retries: int,
+        pace: Pace,
+        budget: Budget,
+        cache: ReplyCache | None,
+        clock: Clock,
+    ) -> None:
+        self._create = create
+        self._server = server
+        self._model = model
+        self._prompts = prompts
+        self._sampling = sampling
+        self._key_variable = key_variable
+        self._places = BoundedSemaphore(concurrency)
+        self._tries = max_retries + 1
+        self._pace = pace
+        self._budget = budget
+        self._cache = cache
+        self._clock = clock
+        self._health = Health()
+        self._no_logprobs = False
+
+    @property
+    def spent(self) -> Spent:
+        """Requests, tokens and cost so far."""
+        return self._budget.spent
+
+    def request(self, question: Question, transcript: Transcript) -> dict[str, Any]:
+        """Return all that the server would be sent, without sending it."""
+        request = chat_request(question, transcript, model=self._model, prompts=self._prompts, sampling=self._sampling)
+        if self._no_logprobs:
+            request = {name: value for name, value in request.items() if name not in ("logprobs", "top_logprobs")}
+        return request
+
+    def answer(self, question: Question, transcript: Transcript) -> Answer:
+        """Answer from the cache, or ask the server.
+
+        `text` is the reply as it came, and `why` what was read in it. The probabilities are those of the option letters
+        (chat.letter_probabilities), where the server has them.
+
+        Raises:
+            BackendError: The module's text lists when.
+        """
+        request = self.request(question, transcript)
+        key = request_key(self._server, request)
+        kept = self._kept(key)
+        if kept is not None:
+            return answer_of(kept, question)
+        reply = self._asked(request)
+        if isinstance(reply, Reply):
+            if self._cache is not None and reply.is_good:
+                self._cache.put(key, essence(reply))
+            return answer_of(reply, question)
+        if reply.kind is Kind.FILTERED:
+            return Answer("", Outcome.FILTERED, why="the server's content filter refused the question")
+        if reply.kind is Kind.NO_LOGPROBS:
+            if not self._no_logprobs:
+                log.warning(
+                    "%s has no log-probabilities, or not so many (top_logprobs); answers come without option "
+                    "probabilities",
+                    self._host,
+                )
+            self._no_logprobs = True
+            return self.answer(question, transcript)
+        raise self._failure(reply, request)
+
+    def _kept(self, key: str) -> Reply | None:
+        """Return the cached reply, None where there is none that can be read."""
+        entry = self._cache.get(key) if self._cache is not None else None
+        if entry is None:
+            return None
+        try:
+            reply = reply_of(entry)
+        except ValueError:
+            reply = None
+        if reply is None or not reply.is_good:
+            log.warning("a cached reply cannot be read; it is asked again")
+            return None
+        self._budget.answered(from_cache=True)
+        return reply
+
+    def _asked(self, request: Mapping[str, Any]) -> Reply | FaultError:
+        """Ask as often as it takes and is allowed; return what came of it.
+
+        Raises:
+            BackendError: Nothing more is asked.
+        """
+        from tenacity import Retrying, retry_if_exception
+
+        tries = self._health.tries(self._tries)
+        retrying = Retrying(
+            sleep=self._clock.sleep,
+            stop=lambda state: state.attempt_number >= tries or _asks_too_long(state),
+            wait=_wait,
+            retry=retry_if_exception(lambda error: isinstance(error, FaultError) and error.kind is Kind.PASSING),
+            reraise=True,
+        )
+        try:
+            return retrying(self._ask, request)
+        except FaultError as error:
+            # Without its traceback, whose frames hold the prompt.
+            return error.with_traceback(None)
+
+    def _ask(self, request: Mapping[str, Any]) -> Reply:
+        """Ask once, when there is a place and it is time."""
+        prompt = request["messages"][0]["content"]
+        guess = len(prompt) / 4 + request["max_tokens"]
+        with self._places:
+            self._check()
+            self._pace.wait(guess)
+            self._check()
+            # No token is shorter than a byte.
+            most = Usage(len(prompt.encode()) + MESSAGE_TOKENS, completion=request["max_tokens"])
+            reserved = self._budget.reserve(most)
+            usage, billed = None, True
+            try:
+                completion = self._send(request)
+                usage = usage_of(completion)
+                reply = _whole_reply(completion, usage, prompt)
+            except FaultError as fault:
+                billed = fault.billed
+                self._note(fault)
+                raise
+            finally:
+                self._budget.settle(reserved, usage, billed=billed)
+        self._health.heard()
+        self._budget.answered(from_cache=False)
+        if usage is not None:
+            self._pace.correct(usage.prompt + usage.completion - guess)
+        return reply
+
+    def _check(self) -> None:
+        """Raise BackendError if nothing more is asked."""
+        trouble = self._health.trouble
+        if trouble is not None:
+            raise BackendError(trouble)
+
+    def _send(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request through the client, and return the completion; a FaultError says what went wrong."""
+        try:
+            return _as_mapping(self._create(**request))
+        except CascadeError:
+            raise
+        except Exception as error:  # the client's own, and ValueError for a body that is no JSON
+            fault = fault_of(error, request, self._clock.now)
+        # Raised out here so that the client's exception, which holds prompt and reply, is not chained to this one.
+        raise fault
+
+    def _note(self, fault: FaultError) -> None:
+        """Let a fault have its effect on what else is asked."""
+        if fault.kind is not Kind.PASSING:
+            self._health.heard()
+        elif fault.retry_after_s is not None and fault.retry_after_s <= LONGEST_RETRY_AFTER_S:
+            self._pace.pause(fault.retry_after_s)
+
+    def _failure(self, fault: FaultError, request: Mapping[str, Any]) -> BackendError:
+        """Return the one line that a fault ends in, and stop asking if that is what it means."""
+        match fault.kind:
+            case Kind.FINAL:
+                self._health.doom(f"{self._host}: {self._final(str(fault))}; nothing more is asked")
+                return BackendError(self._health.trouble)
+            case Kind.TOO_LONG:
+                prompt = request["messages"][0]["content"]
+                return BackendError(
+                    f"{self._host}: the prompt of {len(prompt)} characters (some {len(prompt) // 4} tokens) is too "
+                    f"long for '{self._model}' ({fault}); use a model with a larger context, or a shorter recording"
+                )
+            case Kind.PASSING:
+                why = f"{self._host}: {fault}"
+                if fault.retry_after_s is not None and fault.retry_after_s > LONGEST_RETRY_AFTER_S:
+                    why += f"; it asks to wait {fault.retry_after_s:.0f} s, which is not waited for: come back later"
+                else:
+                    why += "; trying again did not help: see that it is well, or lower 'concurrency' and the limits"
+                self._health.gave_up(why)
+                return BackendError(why)
+        return BackendError(
+            f"{self._host} does not take the question ({fault}); see that it knows this kind of request"
+        )
+
+    def _final(self, text: str) -> str:
+        """Say what to do about a fault that no further try can change."""
+        hints = {
+            "insufficient_quota": "the account has no quota left; add credit, or use another key",
+            "billing": "the account's billing does not allow it; look at its settings",
+            "HTTP 401": f"the key is not accepted; set another: export {self._key_variable or KEY_VARIABLE}=...",
+            "HTTP 402": "the account has no credit left; add some, or use another key",
+            "HTTP 403": f"the key may not use '{self._model}', or not from here; use another key or model",
+            "HTTP 404": f"there is no model '{self._model}', or no server under base_url, which mostly ends in /v1",
+            "HTTP 3": "it points to another address, which is not followed; give that one as base_url",
+        }
+        hint = next(hint for sign, hint in hints.items() if sign in text)
+        return f"{hint} ({text})"
+
+    @property
+    def _host(self) -> str:
+        return host_of(self._server)
+
+
+def _as_mapping(completion: Any) -> Mapping[str, Any]:
+    """Return a completion of the client's as JSON has it; ValueError if it is none."""
+    if not hasattr(completion, "to_dict"):  # a body that is not JSON comes as text
+        raise ValueError("not a chat completion")
+    fields: Mapping[str, Any] = completion.to_dict(warnings=False)  # which would quote what is of the wrong type
+    return fields
+
+
+def _whole_reply(completion: Mapping[str, Any], usage: Usage | None, prompt: str) -> Reply:
+    """Read a completion whose prompt was read to its end; FaultError if it was not, or if it is no completion.
+
+    Some servers cut a prompt that is longer than their context and say nothing (Ollama: num_ctx). No tokeniser makes
+    fewer tokens than there are words.
+    """
+    words = len(prompt.split())
+    if usage is not None and usage.prompt < 0.9 * words:
+        raise FaultError(Kind.TOO_LONG, f"it read {usage.prompt} tokens of {words} words", billed=True)
+    try:
+        reply = reply_of(completion)
+    except ValueError:
+        reply = None
+    if reply is None:
+        raise FaultError(Kind.PASSING, NO_COMPLETION, billed=True)
+    return reply
+
+
+def _asks_too_long(state: Any) -> bool:
+    """Tell whether the server asks for a wait that nobody waits for."""
+    retry_after_s = getattr(state.outcome.exception(), "retry_after_s", None)
+    return retry_after_s is not None and retry_after_s > LONGEST_RETRY_AFTER_S
+
+
+def _wait(state: Any) -> float:
+    """Return how long to wait before the next try [s]: never less than the server asks for, and never all at once."""
+    from tenacity import wait_random, wait_random_exponential
+
+    retry_after_s = getattr(state.outcome.exception(), "retry_after_s", None)
+    if retry_after_s is None:
+        return wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S)(state)
+    return float(retry_after_s + wait_random(0, FIRST_WAIT_S)(state))

@@ -1,0 +1,107 @@
+"""What a server's errors mean, read off the attributes that the client gives them; the client itself is not needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cascade.answering.faults import Kind, fault_of
+
+NOW_S = 1_800_000_000.0
+
+
+@dataclass
+class StatusError(Exception):
+    """An error as the `openai` package raises it."""
+
+    status_code: int
+    code: Any = None
+    type: Any = None
+    param: Any = None
+    message: str = ""
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def response(self) -> Any:
+        return SimpleNamespace(headers=self.headers)
+
+
+def kind_of(error: Exception, **request: Any) -> Kind:
+    return fault_of(error, request, lambda: NOW_S).kind
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (StatusError(429), Kind.PASSING),
+        (StatusError(503), Kind.PASSING),
+        (StatusError(425), Kind.PASSING),
+        (StatusError(429, "insufficient_quota"), Kind.FINAL),
+        (StatusError(401), Kind.FINAL),
+        (StatusError(307), Kind.FINAL),
+        (StatusError(400, "content_filter"), Kind.FILTERED),
+        (StatusError(400, body={"innererror": {"code": "ResponsibleAIPolicyViolation"}}), Kind.FILTERED),
+        (StatusError(413), Kind.TOO_LONG),
+        (StatusError(400, 400, "BadRequestError", message="exceeds the context window"), Kind.TOO_LONG),
+        (StatusError(400), Kind.REFUSED),
+        (StatusError(501), Kind.REFUSED),
+        (ValueError("no JSON"), Kind.PASSING),
+        (TypeError("a mistake of ours"), Kind.REFUSED),
+    ],
+)
+def test_each_error_means_one_thing(error: Exception, kind: Kind) -> None:
+    assert kind_of(error) is kind
+
+
+def test_log_probabilities_are_only_given_up_where_they_were_asked_for() -> None:
+    error = StatusError(400, param="top_logprobs")
+    assert kind_of(error, logprobs=True) is Kind.NO_LOGPROBS
+    assert kind_of(error) is Kind.REFUSED
+
+
+def test_only_what_never_went_out_is_surely_not_charged() -> None:
+    api_connection = type("APIConnectionError", (Exception,), {})
+    for cause, billed in (("ConnectError", False), ("ConnectTimeout", False), ("ReadError", True)):
+        error = api_connection("platform nine")
+        error.__cause__ = type(cause, (Exception,), {})()
+        fault = fault_of(error, {}, lambda: NOW_S)
+        assert (fault.kind, fault.billed) == (Kind.PASSING, billed)
+        assert str(fault) == f"no connection, or it broke ({cause})"
+
+
+@given(st.integers(300, 599), st.text(), st.text(), st.text(), st.dictionaries(st.text(), st.text()))
+def test_nothing_is_shown_but_the_status_and_codes_of_one_word(
+    status: int, code: str, param: str, message: str, body: dict[str, str]
+) -> None:
+    fault = fault_of(StatusError(status, code, None, param, message, body), {}, lambda: NOW_S)
+    words = str(fault).removeprefix("HTTP ").split(", ")
+    assert words[0] == str(status)
+    assert all(word in (code, param) and word.isascii() and len(word) <= 40 and " " not in word for word in words[1:])
+
+
+@given(st.text() | st.floats().map(str) | st.integers().map(str))
+def test_a_wait_is_a_number_of_seconds_or_none(value: str) -> None:
+    wait_s = fault_of(StatusError(429, headers={"retry-after": value}), {}, lambda: NOW_S).retry_after_s
+    assert wait_s is None or 0 <= wait_s < float("inf")
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"retry-after": "7"}, 7),
+        ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
+        ({"retry-after": "Fri, 15 Jan 2027 08:00:30 GMT"}, 30),
+        ({"retry-after": "Fri, 15 Jan 2027 07:00:00 GMT"}, 0),
+        ({"retry-after": "-3"}, 0),
+        ({"retry-after": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_the_wait_that_a_server_asks_for(headers: dict[str, str], expected: float | None) -> None:
+    assert fault_of(StatusError(503, headers=headers), {}, lambda: NOW_S).retry_after_s == expected

@@ -1,0 +1,119 @@
+"""The limit on the cost is never passed, whatever the order in which replies come; the table of prices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cascade.answering.spending import Budget, Price, Usage, read_prices, usage_of
+from cascade.config import data_folder
+from cascade.errors import BackendError, ConfigError
+
+PRICE = Price(2.0, 1.0, 4.0)
+MILLIONS = st.integers(0, 5).map(lambda number: number * 1_000_000)
+
+
+@given(st.lists(st.tuples(MILLIONS, MILLIONS, st.sampled_from(["counted", "not counted", "failed"]))), st.floats(0, 60))
+def test_the_limit_is_never_passed(asked: list[tuple[int, int, str]], max_cost: float) -> None:
+    """Here each request takes the most that it can, and one in two is still under way when the next one comes."""
+    budget = Budget(PRICE, max_cost)
+    under_way: list[tuple[float, Usage, str]] = []
+
+    def _end(reserved: float, usage: Usage, how: str) -> None:
+        budget.settle(reserved, usage if how == "counted" else None, billed=how != "failed")
+
+    for prompt, completion, how in asked:
+        most = Usage(prompt, 0, completion)
+        if len(under_way) == 2:
+            _end(*under_way.pop(0))
+        while under_way and not budget._fits(PRICE.of(most)):
+            _end(*under_way.pop(0))
+        if not budget._fits(PRICE.of(most)):
+            for tokens in (most, Usage(0)):  # from then on not even what costs nothing
+                with pytest.raises(BackendError, match="passes --max-cost"):
+                    budget.reserve(tokens)
+            break
+        under_way.append((budget.reserve(most), most, how))
+    for each in under_way:
+        _end(*each)
+    spent = budget.spent
+    assert spent.cost is not None
+    assert spent.cost + spent.unsure_cost <= max_cost + 1e-9
+
+
+def test_what_is_reserved_and_not_used_is_free_again() -> None:
+    budget = Budget(PRICE, 3.0)
+    for _ in range(50):
+        reserved = budget.reserve(Usage(1_000_000))
+        budget.settle(reserved, Usage(10_000), billed=True)
+    assert budget.spent.cost == pytest.approx(50 * 0.02)
+
+
+def test_cached_tokens_are_cheaper() -> None:
+    assert PRICE.of(Usage(1_000_000, 400_000, 500_000)) == pytest.approx(0.6 * 2 + 0.4 * 1 + 0.5 * 4)
+
+
+@pytest.mark.parametrize(
+    ("counted", "expected"),
+    [
+        ({"prompt_tokens": 9, "completion_tokens": 1}, Usage(9, 0, 1)),
+        ({"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}}, Usage(9, 4, 1)),
+        ({"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 99}}, Usage(9, 9, 1)),
+        ({"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": -4}}, Usage(9, 0, 1)),
+        ({"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": None}, Usage(9, 0, 1)),
+        ({"prompt_tokens": 0, "completion_tokens": 1}, None),
+        ({"prompt_tokens": 9, "completion_tokens": None}, None),
+        ({"prompt_tokens": 9.5, "completion_tokens": 1}, None),
+        (None, None),
+        ("many", None),
+    ],
+)
+def test_only_what_can_be_right_is_counted(counted: Any, expected: Usage | None) -> None:
+    assert usage_of({"usage": counted}) == expected
+
+
+def test_a_limit_needs_a_price() -> None:
+    with pytest.raises(ConfigError, match=r"price of this model on this server is not known; add it to"):
+        Budget(None, 1.0)
+    assert Budget(None, None).spent.cost is None
+
+
+def test_without_a_price_tokens_are_counted_all_the_same() -> None:
+    budget = Budget(None, None)
+    budget.settle(budget.reserve(Usage(100)), Usage(80, 10, 5), billed=True)
+    spent = budget.spent
+    assert (spent.requests, spent.prompt_tokens, spent.cached_tokens, spent.completion_tokens) == (1, 80, 10, 5)
+    assert (spent.cost, spent.unsure_cost) == (None, 0)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_the_packaged_prices_have_what_the_paper_asks() -> None:
+    prices = read_prices(data_folder("models") / "prices" / "openai.yaml")
+    assert prices["api.openai.com", "gpt-4o"] == prices["api.openai.com", "gpt-4o-2024-08-06"] == Price(2.5, 1.25, 10.0)
+    assert prices["api.openai.com", "gpt-4o-2024-05-13"] == Price(5.0, 5.0, 15.0)
+    assert all(price.cached_input <= price.input <= price.output for price in prices.values())
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("a: 1", "expected a list"),
+        ("- server: a", "price 1: expected the keys"),
+        ("- {server: a, models: [b], input: 1, output: 1, source: c, date: d, more: 3}", "price 1: expected the keys"),
+        ("- {server: a, models: [b], input: -1, output: 1, source: c, date: d}", "expected US dollars"),
+        ("- {server: a, models: [b], input: .nan, output: 1, source: c, date: d}", "expected US dollars"),
+        ("- {server: a, models: b, input: 1, output: 1, source: c, date: d}", "a list of names"),
+        ("- [", "cannot be read as YAML"),
+    ],
+)
+def test_a_table_that_is_wrong_is_one_line(tmp_path: Path, table: str, told: str) -> None:
+    (tmp_path / "prices.yaml").write_text(table)
+    with pytest.raises(ConfigError, match=told) as error:
+        read_prices(tmp_path / "prices.yaml")
+    assert "\n" not in str(error.value)
