@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -62,14 +62,20 @@ CLEAR: Final = 0.1
 """How much better one order must fit the overlap than any other, as a share of the energy, for it to be certain."""
 
 DOMINATED: Final = 10 ** (-12 / 10)
-"""A source 12 dB below another one at the same time may be that one's residue: it tells nothing of its own voice."""
+COPIED: Final = 0.5
+"""A source 12 dB below the loudest one at the same time may be that one's residue, and one that is as much correlated
+with it as this surely holds some: neither tells anything of its own voice."""
 
 STRANGER: Final = 0.5
 """Similarity that a source not heard before has to any voice: beyond it, two stretches are taken for one voice, as in
 online clustering."""
 
+ACQUAINTED: Final = 4
+"""How often a voice must have been heard before a piece of the mixture can be a stranger's: two pieces of one voice are
+at 0.3 to 0.6, a piece and the mean of several at 0.5 to 0.9 (eight two-speaker scenes)."""
+
 PROFILE_MEMORY: Final = 0.98
-"""What is left of a source's voice after each window that it is heard in: the last 100 s with windows 2 s apart."""
+"""What is left of a source's voice each time it is heard: of the last 50 times, some 40 to 100 s of speech."""
 
 LEVEL_PRIOR: Final = 1e-3
 """How strongly the sources keep the levels that the model gave them, relative to each other: enough to decide where the
@@ -372,7 +378,7 @@ class _SourceOrder:
         self._loudest = max(self._loudest * LOUDEST_MEMORY, _power(mixture[None]))
         pieces = self._pieces(len(mixture))
         heard = [self._embedding(mixture[piece.start : piece.end]) for piece in pieces]
-        speaking = [None if voice is None else self._voices.meet(voice) for voice in heard]
+        speaking = [self._voices.meet(heard, index) for index in range(len(heard))]
         # A pause, or what is too soft to tell, goes with what was said before it.
         last = next((source for source in speaking if source is not None), _loudest_of(before))
         sources = np.zeros((len(self._orders[0]), len(mixture)), np.float32)
@@ -396,13 +402,12 @@ class _SourceOrder:
         return fits[0][1]
 
     def _embeddings(self, sources: Samples) -> list[Vector | None]:
-        """Return the mean embedding (dim,) of each source over the pieces in which it is not drowned by another one."""
+        """Return the mean embedding (dim,) of each source over the pieces in which it has a voice of its own."""
         found: list[list[Vector]] = [[] for _ in sources]
         for piece in self._pieces(sources.shape[1]):
             parts = sources[:, piece.start : piece.end]
-            powers = [_power(part[None]) for part in parts]
-            for index, part in enumerate(parts):
-                voice = self._embedding(part) if powers[index] > DOMINATED * max(powers) else None
+            for index in _own_voices(parts):
+                voice = self._embedding(parts[index])
                 found[index] += [] if voice is None else [voice]
         return [np.mean(voices, axis=0, dtype=np.float32) if voices else None for voices in found]
 
@@ -426,38 +431,59 @@ class _Voices:
 
     def __init__(self, n_sources: int) -> None:
         self._totals: list[Vector | None] = [None] * n_sources
-
-    def similarity(self, source: int, voice: Vector) -> float:
-        """Return how alike a voice (dim,) and a source's are; STRANGER for a source that was not heard yet."""
-        total = self._totals[source]
-        return STRANGER if total is None else float(voice @ total / np.linalg.norm(total))
+        self._times = [0] * n_sources
 
     def fit(self, order: _Order, heard: Sequence[Vector | None]) -> float:
         """Return the sum of the similarities if the sources stood in this order; those not heard tell nothing."""
         pairs = ((source, heard[index]) for source, index in enumerate(order))
-        return sum(self.similarity(source, voice) for source, voice in pairs if voice is not None)
-
-    def best(self, voice: Vector) -> int:
-        """Return the source that a voice (dim,) is most like."""
-        return max(range(len(self._totals)), key=lambda source: self.similarity(source, voice))
+        return sum(self._similarity(source, voice) for source, voice in pairs if voice is not None)
 
     def learn(self, source: int, voice: Vector | None) -> None:
-        """Take in a source's voice (dim,), unless it is more like another one's."""
-        if voice is None or self.similarity(source, voice) < self.similarity(self.best(voice), voice):
+        """Take in a source's voice (dim,), where it was heard."""
+        if voice is None:
             return
         total = self._totals[source]
         self._totals[source] = voice if total is None else total * np.float32(PROFILE_MEMORY) + voice
+        self._times[source] += 1
 
-    def meet(self, voice: Vector) -> int:
-        """Return the source that a voice (dim,) is most like, which learns it."""
-        source = self.best(voice)
+    def meet(self, heard: Sequence[Vector | None], index: int) -> int | None:
+        """Return the source whose voice a piece and those beside it have, and learn it; None if it tells nothing."""
+        voice = heard[index]
+        if voice is None:
+            return None
+        near = [other for other in heard[max(0, index - 1) : index + 2] if other is not None]
+        known = [source for source, times in enumerate(self._times) if times]
+        acquainted = not known or min(self._times[source] for source in known) >= ACQUAINTED
+        # A mean of unit vectors is shorter than they are, so its similarity is the mean of theirs.
+        source = self._nearest(
+            np.mean(near, axis=0, dtype=np.float32), range(len(self._totals)) if acquainted else known
+        )
         self.learn(source, voice)
         return source
+
+    def _similarity(self, source: int, voice: Vector) -> float:
+        """Return how alike a voice (dim,) and a source's are; STRANGER for a source that was not heard yet."""
+        total = self._totals[source]
+        return STRANGER if total is None else float(voice @ total / np.linalg.norm(total))
+
+    def _nearest(self, voice: Vector, sources: Iterable[int]) -> int:
+        """Return which of these sources a voice (dim,) is most like, the first of equals."""
+        return max(sources, key=lambda source: self._similarity(source, voice))
 
 
 def _power(sources: Samples) -> float:
     """Return the mean power of what sources (n_sources, n_samples) hold together; 0 for nothing."""
     return float(np.square(sources, dtype=np.float64).sum() / max(1, sources.shape[-1]))
+
+
+def _own_voices(sources: Samples) -> list[int]:
+    """Return the sources (n_sources, n_samples) that are neither much softer than the loudest one nor copies of it."""
+    wide = sources.astype(np.float64)
+    energy = np.square(wide).sum(axis=1)
+    loudest = int(np.argmax(energy))
+    alike = np.abs(wide @ wide[loudest]) > COPIED * np.sqrt(energy * energy[loudest])
+    alike[loudest] = False
+    return [int(index) for index in np.flatnonzero((energy > DOMINATED * energy[loudest]) & ~alike)]
 
 
 def _loudest_of(sources: Samples) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import tracemalloc
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ from cascade.config import (
 from cascade.diarization import Encoder, SpeechDetector
 from cascade.gate import GateSettings
 from cascade.pipeline import Cascade, Decision, Listening, load_stages
+from cascade.separation import LoudestSource, Separator
 from cascade.stage import Chain
 from cascade.types import (
     SAMPLE_RATE,
@@ -166,6 +168,55 @@ def test_what_comes_later_does_not_change_what_is_out(end: int) -> None:
     before = [repr(item) for chunk in every(PIECE[:end], 1600) for item in stream.push(chunk)]
     after = [repr(item) for chunk in every(PIECE, 1600) for item in full.push(chunk)]
     assert after[: len(before)] == before
+
+
+# --- the separator and the choice of the loudest source, with the real encoder ----------------------------------------
+
+
+def split(windows: Samples) -> Samples:
+    """A separation model that tells voices apart by nothing, gives them in any order, and each at any level."""
+    sources = np.stack([0.8 * windows, 0.1 * np.roll(windows, 7, axis=1)], axis=1)
+    turned = np.array([zlib.crc32(window.tobytes()) % 2 == 1 for window in windows])
+    return np.where(turned[:, None, None], sources[:, ::-1], sources)
+
+
+SEPARATORS: dict[str, Callable[[], Separator]] = {
+    "at 8 kHz": lambda: Separator(split, rate=8000, encode=REAL.encoder),
+    "at 16 kHz, in batches": lambda: Separator(split, rate=16_000, batch=3, encode=REAL.encoder),
+    "where two speak": lambda: Separator(
+        split, rate=8000, encode=REAL.encoder, overlap=lambda window: bool(np.abs(window).max() > 0.1)
+    ),
+}
+
+
+def separate(separator: Separator, chunks: Iterable[AudioChunk]) -> list[str]:
+    """Return a fingerprint of each separated chunk, and of the turn of the loudest source."""
+    chosen = LoudestSource()
+    separated = [out for chunk in chunks for out in separator.push(chunk)] + list(separator.flush())
+    turns = [turn for chunk in separated for turn in chosen.push(chunk)] + list(chosen.flush())
+    return [f"{chunk.span} {fingerprint(chunk.sources)} {fingerprint(chunk.mixture)}" for chunk in separated] + [
+        f"{turn.span} {turn.level_db} {fingerprint(turn.samples)}" for turn in turns
+    ]
+
+
+@pytest.mark.parametrize("name", SEPARATORS)
+@given(st.lists(st.integers(0, len(PIECE)), max_size=60))
+@example(list(range(0, len(PIECE), seconds(0.1))))
+@example(list(range(0, len(PIECE), 511)))
+@settings(max_examples=5, deadline=None)
+def test_cutting_changes_nothing_of_what_is_separated(name: str, positions: list[int]) -> None:
+    whole = separate(SEPARATORS[name](), cut(PIECE, ()))
+    assert len(whole) == 8, "seven hops of two seconds, and one turn"
+    assert separate(SEPARATORS[name](), cut(PIECE, positions)) == whole
+
+
+@pytest.mark.parametrize("name", SEPARATORS)
+def test_no_separated_chunk_is_later_than_the_lookahead(name: str) -> None:
+    separator, out = SEPARATORS[name](), 0
+    for chunk in every(PIECE, 1600):
+        out = max([out, *(separated.span.end for separated in separator.push(chunk))])
+        assert out >= chunk.span.end - separator.lookahead
+    assert out > 0
 
 
 # --- nothing is later than the lookahead ------------------------------------------------------------------------------
