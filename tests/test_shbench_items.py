@@ -107,13 +107,13 @@ def test_the_question_knows_its_i_dont_know(tmp_path: Path) -> None:
 
 def test_what_a_scorer_can_do_without_is_not_asked_for(tmp_path: Path) -> None:
     odd = without("idk_answer", "logp", "scene") | {"answer": "Never", "options": ["x", "x"], "pred": None}
-    (item,) = predictions(written(tmp_path, [odd]))
+    item, _ = predictions(written(tmp_path, [odd, raw()]))
     assert (item.idk_answer, item.logp, item.pred, item.dont_know) == ("", None, None, None)
 
 
 @pytest.mark.parametrize("pred", [None, 3, ["B"], {"text": "B"}, True])
 def test_a_reply_that_is_no_text_is_none(tmp_path: Path, pred: object) -> None:
-    assert predictions(written(tmp_path, [raw(pred=pred)]))[0].pred is None
+    assert predictions(written(tmp_path, [raw(pred=pred), without("pred"), raw()]))[0].pred is None
 
 
 def test_numbers_that_are_none_are_nan(tmp_path: Path) -> None:

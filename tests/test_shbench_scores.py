@@ -471,7 +471,8 @@ def test_open_ended_questions_are_only_counted(tmp_path: Path) -> None:
 
     def reader(reply: str, question: Question) -> Reading:
         seen.append(question)
-        return read_plainly(reply, question)
+        reading = read_plainly(reply, question)
+        return Reading(None, Outcome.ANSWERED, "open") if reading.outcome is Outcome.UNPARSED else reading
 
     files = [written(tmp_path, f"sys_{mode}open_qa.json", items) for mode in ("basic", "selective")]
     scores = evaluate(files, None, None, {"strict": reader, "paper": read_as_published})

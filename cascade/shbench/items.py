@@ -118,7 +118,8 @@ def load_predictions(
     """
     content = _content(path, read)
     if open_ended:
-        return _predictions(_with_replies(path, _validated(path, content, _OPEN)))
+        shown_nothing = _validated(path, content, _OPEN)
+        return _predictions(_with_replies(path, shown_nothing))
     return _predictions(_with_replies(path, _validated(path, content, _ANSWERED)))
 
 
