@@ -12,14 +12,14 @@ anybody being let through by that.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from cascade.audio import SampleBuffer
-from cascade.types import Samples, SeparatedChunk, Span, SpeakerTurn, Vector, seconds
+from cascade.types import Samples, SeparatedChunk, Span, SpeakerTurn, Vector, concatenate, seconds
 
 HOP: Final = seconds(0.1)
 """Samples between decisions: a syllable is not much shorter."""
@@ -488,3 +488,203 @@ class Diarizer:
         pending = max(0, self._settled * HOP - seconds(self._settings.pad_s))
         turn = self._finder.needs
         self._buffer.drop_before(min(self._listener.needs, pending, pending if turn is None else turn))
+
+
+# --- models that hear a whole recording before they say anything ------------------------------------------------------
+
+INAUDIBLE: Final = 1e-4
+"""A recording that nowhere gets louder than this (-80 dB of full scale) holds no speech, whatever a model says."""
+
+_CELL: Final = seconds(0.01)
+"""Who speaks alone, and how loud each source is there, is told in steps of 10 ms."""
+
+_FADE: Final = seconds(0.005)
+"""Samples over which a turn goes from the mixture to a source and back, so that no click is cut into it."""
+
+
+class Stretch(NamedTuple):
+    """A span in which one speaker speaks."""
+
+    span: Span
+    speaker: str
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Diarization:
+    """What a model makes of a whole recording.
+
+    turns: who speaks where, never two at once: where two do, the one whom the model hears best. speech: the same with
+    all who speak. embeddings: one (dim,) for each speaker, unit norm, or NaN where the model has none.
+    """
+
+    turns: Sequence[Stretch]
+    speech: Sequence[Stretch]
+    embeddings: Mapping[str, Vector]
+
+
+DiarizationModel: TypeAlias = Callable[[Samples], Diarization]
+"""A whole recording, float32 (n_samples,) at 16 kHz -> who speaks where in it."""
+
+
+class WholeRecordingDiarizer:
+    """A model of whole recordings as a Stage[SeparatedChunk, SpeakerTurn]; it hears the mixture.
+
+    A turn is cut out of the mixture. Where somebody else speaks in it as well and there are several sources, it is the
+    source that goes with its speaker: the one that holds most of that speaker's sound where nobody else speaks. All
+    turns of a speaker have the same embedding.
+
+    It keeps the recording, and the sources where there are several: 230 MB for an hour of each.
+    """
+
+    lookahead = None
+
+    def __init__(self, model: DiarizationModel, *, pause_s: float = 0.5) -> None:
+        """Make the stage; turns of one speaker that follow each other within pause_s are one."""
+        self._model = model
+        self._pause = seconds(pause_s)
+        self._mixture: list[Samples] = []
+        self._sources: list[Samples] = []
+        self._n_sources: int | None = None
+        self._end = 0
+
+    def push(self, chunk: SeparatedChunk, /) -> Sequence[SpeakerTurn]:
+        """Keep the chunk; no turn is known before the end.
+
+        Raises:
+            ValueError: The chunk does not follow the one before it, or has another number of sources.
+        """
+        n_sources = len(chunk.sources)
+        if chunk.span.start != self._end or self._n_sources not in (None, n_sources):
+            raise ValueError(
+                f"expected a chunk from sample {self._end} on with {self._n_sources} sources, as before; "
+                f"got {chunk.span} with {n_sources}"
+            )
+        self._end, self._n_sources = chunk.span.end, n_sources
+        self._mixture.append(chunk.mixture.copy())
+        if n_sources > 1:
+            self._sources.append(chunk.sources.copy())
+        return []
+
+    def flush(self) -> Sequence[SpeakerTurn]:
+        """Return all turns of the recording, in time order."""
+        mixture, self._mixture = concatenate(self._mixture), []
+        sources, self._sources = (concatenate(self._sources) if self._sources else None), []
+        if not is_audible(mixture):
+            return []
+        heard = self._model(mixture)
+        turns = [turn for turn in _joined(heard.turns, self._pause) if is_audible(mixture[_slice(turn.span)])]
+        return _Cutter(heard, mixture, sources).cut(turns)
+
+
+def is_audible(samples: Samples) -> bool:
+    """Tell whether anything in samples (n_samples,) is loud enough to be speech."""
+    return bool(samples.size) and max(float(samples.max()), -float(samples.min())) > INAUDIBLE
+
+
+def _slice(span: Span) -> slice:
+    return slice(span.start, span.end)
+
+
+def _joined(turns: Sequence[Stretch], pause: int) -> list[Stretch]:
+    """Return the turns in time order, those of one speaker joined across at most `pause` samples of nobody."""
+    joined: list[Stretch] = []
+    for turn in sorted(turn for turn in turns if turn.span):
+        last = joined[-1] if joined else None
+        if last is not None and last.speaker == turn.speaker and turn.span.start - last.span.end <= pause:
+            joined[-1] = Stretch(Span(last.span.start, max(last.span.end, turn.span.end)), turn.speaker)
+        else:
+            joined.append(turn)
+    return joined
+
+
+class _Cutter:
+    """Cuts turns out of a recording: mixture (n_samples,), sources (n_sources, n_samples) where there are several."""
+
+    def __init__(self, heard: Diarization, mixture: Samples, sources: Samples | None) -> None:
+        self._heard, self._mixture, self._sources = heard, mixture, sources
+        self._starts = np.array([stretch.span.start for stretch in heard.speech], np.int64)
+        self._ends = np.array([stretch.span.end for stretch in heard.speech], np.int64)
+        self._shares = {} if sources is None else source_shares(heard.speech, sources)
+
+    def cut(self, turns: Sequence[Stretch]) -> list[SpeakerTurn]:
+        """Return the turns with their samples and embeddings."""
+        return [self._cut(turn) for turn in turns]
+
+    def _cut(self, turn: Stretch) -> SpeakerTurn:
+        others = self._others(turn)
+        samples = self._mixture[_slice(turn.span)].copy()
+        for other in others:
+            self._replace(samples, turn, other)
+        embedding = self._heard.embeddings.get(turn.speaker)
+        return SpeakerTurn(
+            span=turn.span,
+            speaker=turn.speaker,
+            samples=samples,
+            embedding=np.full(1, np.nan, np.float32) if embedding is None else embedding,
+            level_db=level_db(samples),
+            overlapped=bool(others),
+        )
+
+    def _others(self, turn: Stretch) -> list[Stretch]:
+        """Return where others speak in a turn."""
+        near = np.flatnonzero((self._starts < turn.span.end) & (self._ends > turn.span.start))
+        stretches = [self._heard.speech[int(index)] for index in near]
+        return [
+            Stretch(stretch.span & turn.span, stretch.speaker)
+            for stretch in stretches
+            if stretch.speaker != turn.speaker
+        ]
+
+    def _replace(self, samples: Samples, turn: Stretch, other: Stretch) -> None:
+        """Put the speaker's source, where one is known, in place of the mixture for as long as another speaks."""
+        source = None if self._sources is None else pair_source(self._shares, turn.speaker, other.speaker)
+        if source is None or self._sources is None:
+            return
+        place, offset = _slice(other.span), turn.span.start
+        mixture = self._mixture[place]
+        faded = mixture + _trapezoid(len(mixture)) * (self._sources[source, place] - mixture)
+        samples[place.start - offset : place.stop - offset] = faded
+
+
+def _trapezoid(length: int) -> Samples:
+    """Return weights (length,) that rise to 1 within _FADE samples and fall from it at the end."""
+    rise = np.arange(1, length + 1, dtype=np.float32) / np.float32(_FADE)
+    weights: Samples = np.minimum(np.float32(1), np.minimum(rise, rise[::-1]))
+    return weights
+
+
+def source_shares(speech: Sequence[Stretch], sources: Samples) -> dict[str, Vector]:
+    """Return for each speaker which share of the sound is in which of the sources (n_sources, n_samples).
+
+    Only what is said while nobody else speaks counts. A speaker who never speaks alone has no entry.
+    """
+    power = _cell_power(sources)
+    active = {speaker: np.zeros(power.shape[1], bool) for speaker in sorted({stretch.speaker for stretch in speech})}
+    for span, speaker in speech:
+        active[speaker][span.start // _CELL : -(-span.end // _CELL)] = True
+    together = np.sum(list(active.values()), axis=0)
+    alone = {speaker: power[:, cells & (together == 1)].sum(axis=1) for speaker, cells in active.items()}
+    return {
+        speaker: (energy / energy.sum()).astype(np.float32) for speaker, energy in alone.items() if energy.sum() > 0
+    }
+
+
+def _cell_power(sources: Samples) -> Samples:
+    """Return the energy of each source in each whole cell of 10 ms, (n_sources, n_cells), one source at a time."""
+    n_cells = sources.shape[1] // _CELL
+    cells = [source[: n_cells * _CELL].reshape(n_cells, _CELL) for source in sources]
+    return np.stack([np.einsum("ij,ij->i", cell, cell) for cell in cells])
+
+
+def pair_source(shares: Mapping[str, Vector], speaker: str, other: str) -> int | None:
+    """Return the index of the source that goes with a speaker where another speaks too; None if nothing tells.
+
+    Each of the two has a source of their own, so that both together have the most of their sound in theirs.
+    """
+    known = [shares[name] for name in (speaker, other) if name in shares]
+    if not known:
+        return None
+    nothing = np.zeros_like(known[0])
+    pairs = shares.get(speaker, nothing)[:, None] + shares.get(other, nothing)[None, :]
+    np.fill_diagonal(pairs, -np.inf)
+    return int(np.argmax(pairs)) // len(pairs)

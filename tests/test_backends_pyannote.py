@@ -1,0 +1,645 @@
+"""Diarization of whole recordings: the stage around made-up models, and pyannote.audio's own pipeline behind it.
+
+The stage (diarization.WholeRecordingDiarizer) is tested here, beside the model that it is for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cascade.backends.pyannote import MODEL, OFFLINE, Pyannote, check_folder, load, unit
+from cascade.diarization import (
+    Diarization,
+    DiarizationModel,
+    Stretch,
+    WholeRecordingDiarizer,
+    level_db,
+    pair_source,
+    source_shares,
+)
+from cascade.errors import BackendError, ConfigError, ModelError
+from cascade.gate import GateSettings, MainSpeaker
+from cascade.types import (
+    Mode,
+    Samples,
+    SeparatedChunk,
+    Span,
+    SpeakerTurn,
+    Vector,
+    Withheld,
+    WithholdReason,
+    seconds,
+)
+from tests.canary import watched
+from tests.pyannote_pipeline import CONFIG, DIMENSION, save_pipeline
+
+A, B, C = "speaker_1", "speaker_2", "speaker_3"
+FADE = seconds(0.005)
+VOICES: Mapping[str, Vector] = {name: np.eye(3, dtype=np.float32)[index] for index, name in enumerate((A, B, C))}
+
+
+def stretch(speaker: str, start_s: float, end_s: float) -> Stretch:
+    return Stretch(Span(seconds(start_s), seconds(end_s)), speaker)
+
+
+def noise(duration_s: float, level: float = 0.1, seed: int = 0) -> Samples:
+    return np.random.default_rng(seed).uniform(-level, level, seconds(duration_s)).astype(np.float32)
+
+
+def model(
+    turns: Sequence[Stretch], speech: Sequence[Stretch] = (), embeddings: Mapping[str, Vector] = VOICES
+) -> DiarizationModel:
+    return lambda _: Diarization(turns, speech or turns, embeddings)
+
+
+def hear(
+    heard: DiarizationModel,
+    mixture: Samples,
+    sources: Samples | None = None,
+    cuts: Sequence[int] = (),
+    pause_s: float = 0.5,
+) -> list[SpeakerTurn]:
+    """Send a recording through the stage, cut at some samples."""
+    stage = WholeRecordingDiarizer(heard, pause_s=pause_s)
+    sources = mixture[None] if sources is None else sources
+    edges = [0, *sorted(cuts), len(mixture)]
+    for start, end in itertools.pairwise(edges):
+        chunk = SeparatedChunk(Span(start, end), mixture[start:end], sources[:, start:end])
+        assert stage.push(chunk) == []
+    return list(stage.flush())
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A (0-2 s) and B (3-5 s) alone, both at once (5-6 s); A's voice leaks into B's source, and the other way round."""
+
+    a: Samples
+    b: Samples
+    mixture: Samples
+    sources: Samples
+
+
+def scene(b_level: float = 0.03, leak: float = 0.1) -> Scene:
+    a, b = noise(6.5, 0.2, seed=1), noise(6.5, b_level, seed=2)
+    a[seconds(2) : seconds(5)] = a[seconds(6) :] = 0
+    b[: seconds(3)] = b[seconds(6) :] = 0
+    leaks = np.float32(leak)
+    sources = np.stack([a * (1 - leaks) + b * leaks, b * (1 - leaks) + a * leaks])
+    return Scene(a, b, a + b, sources)
+
+
+SPEECH = [stretch(A, 0, 2), stretch(B, 3, 6), stretch(A, 5, 6)]
+TURNS = [stretch(A, 0, 2), stretch(B, 3, 5), stretch(A, 5, 6)]
+
+
+# The stage
+
+
+def test_a_turn_is_cut_out_of_the_mixture() -> None:
+    mixture = noise(6.5)
+    turns = hear(model(TURNS[:2]), mixture)
+
+    assert [(turn.speaker, turn.span) for turn in turns] == [(who, span) for span, who in TURNS[:2]]
+    for turn in turns:
+        np.testing.assert_array_equal(turn.samples, mixture[turn.span.start : turn.span.end])
+        np.testing.assert_array_equal(turn.embedding, VOICES[turn.speaker])
+        assert turn.level_db == level_db(turn.samples)
+        assert not turn.overlapped
+
+
+def test_it_needs_the_whole_recording_and_says_so() -> None:
+    assert WholeRecordingDiarizer(model([])).lookahead is None
+
+
+def test_a_turn_in_which_another_speaks_is_marked() -> None:
+    assert [turn.overlapped for turn in hear(model(TURNS, SPEECH), noise(6.5))] == [False, False, True]
+
+
+def test_speech_that_only_touches_a_turn_is_no_overlap() -> None:
+    turns = hear(model([stretch(A, 0, 1), stretch(B, 1, 2)]), noise(2))
+
+    assert [turn.overlapped for turn in turns] == [False, False]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("b_level", [0.03, 0.2, 0.6])
+def test_where_two_speak_a_turn_holds_its_speakers_source(swapped: bool, b_level: float) -> None:
+    made = scene(b_level)
+    turn = hear(model(TURNS, SPEECH), made.mixture, made.sources[::-1].copy() if swapped else made.sources)[-1]
+    inside = slice(seconds(5) + FADE, seconds(6) - FADE)
+
+    np.testing.assert_allclose(turn.samples[FADE:-FADE], made.sources[0, inside], atol=1e-6)
+    assert turn.overlapped
+    assert turn.level_db == level_db(turn.samples)
+
+
+def test_where_one_speaks_a_turn_holds_the_mixture_also_beside_an_overlap() -> None:
+    made = scene()
+    turns = hear(model([stretch(B, 3, 6)], SPEECH), made.mixture, made.sources)
+    (turn,) = turns
+
+    np.testing.assert_array_equal(turn.samples[: seconds(2)], made.mixture[seconds(3) : seconds(5)])
+    np.testing.assert_allclose(
+        turn.samples[seconds(2) + FADE : -FADE], made.sources[1, seconds(5) + FADE : seconds(6) - FADE], atol=1e-6
+    )
+
+
+def test_a_source_comes_and_goes_without_a_click() -> None:
+    mixture, sources = np.full(seconds(6.5), 0.5, np.float32), np.zeros((2, seconds(6.5)), np.float32)
+    sources[0, : seconds(2)] = 0.5
+    sources[1, seconds(3) : seconds(5)] = 0.5
+    (turn,) = hear(model([stretch(B, 3, 6.5)], SPEECH), mixture, sources)
+
+    assert turn.samples[seconds(2.5)] == 0
+    assert np.abs(np.diff(turn.samples)).max() <= 0.5 / FADE + 1e-6
+
+
+def test_one_source_is_nobodys() -> None:
+    made = scene()
+    turns = hear(model(TURNS, SPEECH), made.mixture, made.sources[:1])
+
+    np.testing.assert_array_equal(turns[-1].samples, made.mixture[seconds(5) : seconds(6)])
+
+
+def test_who_never_speaks_alone_has_the_source_that_is_not_the_others() -> None:
+    made = scene()
+    speech = [stretch(A, 0, 2), stretch(A, 5, 6), stretch(B, 5, 6)]
+    (turn,) = hear(model([stretch(B, 5, 6)], speech), made.mixture, made.sources)
+
+    np.testing.assert_allclose(
+        turn.samples[FADE:-FADE], made.sources[1, seconds(5) + FADE : seconds(6) - FADE], atol=1e-6
+    )
+
+
+def test_where_nothing_tells_whose_a_source_is_the_mixture_stays() -> None:
+    made = scene()
+    speech = [stretch(A, 5, 6), stretch(B, 5, 6)]
+    (turn,) = hear(model([stretch(A, 5, 6)], speech), made.mixture, made.sources)
+
+    np.testing.assert_array_equal(turn.samples, made.mixture[seconds(5) : seconds(6)])
+
+
+def test_a_phantom_third_speaker_takes_nobodys_source() -> None:
+    made = scene()
+    speech = [*SPEECH, stretch(C, 0.5, 0.7)]
+    turns = hear(model(TURNS, speech), made.mixture, made.sources)
+
+    np.testing.assert_allclose(
+        turns[-1].samples[FADE:-FADE], made.sources[0, seconds(5) + FADE : seconds(6) - FADE], atol=1e-6
+    )
+
+
+def test_shares_are_of_what_is_said_alone() -> None:
+    made = scene(leak=0.0)
+    shares = source_shares([*SPEECH, stretch(C, 6.2, 6.4)], made.sources)
+
+    assert {name: share.tolist() for name, share in shares.items()} == {A: [1, 0], B: [0, 1]}
+
+
+@given(st.lists(st.floats(0, 1, width=32), min_size=2, max_size=4), st.lists(st.floats(0, 1, width=32), min_size=4))
+def test_two_speakers_never_share_a_source(first: list[float], second: list[float]) -> None:
+    shares = {A: np.array(first, np.float32), B: np.array(second[: len(first)], np.float32)}
+
+    assert pair_source(shares, A, B) != pair_source(shares, B, A) or tie(shares)
+
+
+def tie(shares: Mapping[str, Vector]) -> bool:
+    """Tell whether two ways to give two speakers their sources are equally good."""
+    sums = shares[A][:, None] + shares[B][None, :]
+    sums = np.sort(sums[~np.eye(len(sums), dtype=bool)])
+    return bool(sums[-1] == sums[-2])
+
+
+def test_turns_of_one_speaker_are_joined_over_a_short_pause() -> None:
+    apart = [stretch(A, 2.4, 3), stretch(A, 1, 2), stretch(A, 3.6, 4), stretch(B, 4, 4.1), stretch(A, 4.1, 5)]
+    turns = hear(model(apart), noise(6))
+
+    assert [(turn.speaker, turn.span.start_s, turn.span.end_s) for turn in turns] == [
+        (A, 1.0, 3.0),
+        (A, 3.6, 4.0),
+        (B, 4.0, 4.1),
+        (A, 4.1, 5.0),
+    ]
+
+
+@pytest.mark.parametrize("n_samples", [0, 1, 10, 160, 800])
+def test_short_silence_is_not_shown_to_the_model(n_samples: int) -> None:
+    assert hear(lambda _: pytest.fail("called"), np.zeros(n_samples, np.float32)) == []
+
+
+def test_nothing_at_all_gives_no_turns() -> None:
+    assert WholeRecordingDiarizer(lambda _: pytest.fail("called")).flush() == []
+
+
+def test_silence_gives_no_turns_whatever_the_model_says() -> None:
+    assert hear(lambda _: pytest.fail("called"), np.zeros(seconds(10), np.float32)) == []
+    assert hear(lambda _: pytest.fail("called"), noise(10, 5e-5)) == []
+
+    mixture = noise(4)
+    mixture[seconds(2) :] = 0
+    turns = hear(model([stretch(A, 0, 2), stretch(B, 3, 4)]), mixture)
+    assert [turn.speaker for turn in turns] == [A]
+
+
+@pytest.mark.parametrize("embeddings", [{A: np.full(3, np.nan, np.float32)}, {}])
+def test_a_turn_without_an_embedding_does_not_pass_the_gate(embeddings: Mapping[str, Vector]) -> None:
+    (turn,) = hear(model([stretch(A, 0, 3)], embeddings=embeddings), noise(3))
+    gate = MainSpeaker(GateSettings(), Mode.SELECTIVE, None)
+    (decision,) = [*gate.push(turn), *gate.flush()]
+
+    assert np.isnan(turn.embedding).all()
+    assert isinstance(decision, Withheld)
+    assert decision.reason is WithholdReason.NO_EMBEDDING
+
+
+def test_a_chunk_that_does_not_follow_is_refused() -> None:
+    stage = WholeRecordingDiarizer(model([]))
+    chunk = SeparatedChunk(Span(0, 10), np.ones(10, np.float32), np.ones((1, 10), np.float32))
+    stage.push(chunk)
+
+    with pytest.raises(ValueError, match="expected a chunk from sample 10 on with 1 sources"):
+        stage.push(chunk)
+    with pytest.raises(ValueError, match="with 2"):
+        stage.push(SeparatedChunk(Span(10, 12), np.ones(2, np.float32), np.ones((2, 2), np.float32)))
+
+
+@given(st.lists(st.integers(0, seconds(6.5)), max_size=20))
+@settings(deadline=None, max_examples=25)
+def test_cutting_changes_nothing(cuts: list[int]) -> None:
+    made = scene()
+    heard = model(TURNS, SPEECH)
+
+    assert described(hear(heard, made.mixture, made.sources, cuts)) == described(
+        hear(heard, made.mixture, made.sources)
+    )
+
+
+def described(turns: Sequence[SpeakerTurn]) -> list[Any]:
+    return [
+        (turn.span, turn.speaker, turn.overlapped, turn.level_db, turn.samples.tobytes(), turn.embedding.tobytes())
+        for turn in turns
+    ]
+
+
+def test_the_model_hears_the_whole_mixture() -> None:
+    made, heard = scene(), list[Samples]()
+
+    def listen(samples: Samples) -> Diarization:
+        heard.append(samples)
+        return Diarization([], [], {})
+
+    assert hear(listen, made.mixture, made.sources, cuts=[7, 7, 30_000]) == []
+    np.testing.assert_array_equal(heard, [made.mixture])
+
+
+# The folder
+
+
+def write_pipeline(folder: Path, config: str = CONFIG, without: str = "") -> Path:
+    """Write a pipeline whose files are empty, all but one."""
+    names = (
+        "segmentation/pytorch_model.bin",
+        "embedding/pytorch_model.bin",
+        "plda/plda.npz",
+        "plda/xvec_transform.npz",
+    )
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if name != without:
+            (folder / name).write_bytes(b"")
+    (folder / "config.yaml").write_text(config)
+    return folder
+
+
+def test_a_whole_folder_is_right(tmp_path: Path) -> None:
+    check_folder(write_pipeline(tmp_path))
+
+
+def test_a_folder_that_is_not_there_names_the_fix(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=rf"no pyannote pipeline at .*config\.yaml.*models pull {MODEL}"):
+        check_folder(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["segmentation/pytorch_model.bin", "plda/xvec_transform.npz"])
+def test_a_file_that_is_missing_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ModelError, match=f"lacks {name}; get all"):
+        check_folder(write_pipeline(tmp_path, without=name))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "part"),
+    [
+        ("    plda: $model/plda\n", "", "plda"),
+        ("$model/segmentation", "pyannote/segmentation-3.0", "segmentation"),
+        ("$model/embedding", "$model/embedding@main", "embedding"),
+        ("$model/embedding", "$model/../embedding", "embedding"),
+        ("$model/embedding", "{checkpoint: pyannote/embedding}", "embedding"),
+        ("$model/segmentation", "1", "segmentation"),
+    ],
+)
+def test_what_would_be_downloaded_is_refused(tmp_path: Path, before: str, after: str, part: str) -> None:
+    with pytest.raises(ModelError, match=f"does not hold its own {part}: .* nothing is downloaded"):
+        check_folder(write_pipeline(tmp_path, CONFIG.replace(before, after)))
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ("", "is not the configuration of"),
+        ("[1, 2]", "is not the configuration of"),
+        ("a: [", "is not the configuration of"),
+        ("pipeline: {name: x}", "is not the configuration of"),
+        (CONFIG.replace("SpeakerDiarization", "VoiceActivityDetection"), "the pipeline 'pyannote.audio.pipelines.Voi"),
+        (CONFIG.replace("pyannote.audio.pipelines", "somebody.elses"), "the pipeline 'somebody.elses.SpeakerDiar"),
+        (CONFIG + "\npreprocessors:\n  waveform: {name: os.system}\n", "one with preprocessors"),
+        (CONFIG.replace("    plda:", "    legacy: true\n    plda:"), "expected a plain"),
+    ],
+)
+def test_a_configuration_of_another_kind_is_one_line(tmp_path: Path, config: str, why: str) -> None:
+    with pytest.raises(ModelError, match=why) as caught:
+        check_folder(write_pipeline(tmp_path, config))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "why"),
+    [
+        ({"min_speakers": 0}, "min_speakers must be at least 1, got 0"),
+        ({"max_speakers": -1}, "max_speakers must be at least 1, got -1"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"min_speakers": 3, "max_speakers": 2}, "min_speakers is 3, more than max_speakers, 2"),
+    ],
+)
+def test_numbers_that_make_no_sense(tmp_path: Path, numbers: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        load(tmp_path, **numbers)
+
+
+@pytest.mark.parametrize("device", ["mps", "tpu"])
+def test_an_unknown_device(tmp_path: Path, device: str) -> None:
+    with pytest.raises(ConfigError, match=f"'cpu' or 'cuda', got '{device}'"):
+        load(tmp_path, device=device)
+
+
+def test_telemetry_and_the_hub_are_off() -> None:
+    assert OFFLINE["PYANNOTE_METRICS_ENABLED"] == "0"
+    assert OFFLINE["HF_HUB_OFFLINE"] == "1"
+    assert OFFLINE["HF_HUB_DISABLE_TELEMETRY"] == "1"
+
+
+@pytest.mark.parametrize("embedding", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
+def test_what_has_no_direction_has_no_embedding(embedding: list[float]) -> None:
+    assert np.isnan(unit(np.array(embedding, np.float64))).all()
+
+
+def test_an_embedding_has_norm_one() -> None:
+    assert unit(np.array([3.0, 4.0])).tolist() == [np.float32(0.6), np.float32(0.8)]
+    assert unit(np.array([3.0, 4.0])).dtype == np.float32
+
+
+# pyannote's own classes
+
+
+@pytest.fixture(scope="module")
+def installed() -> None:
+    """Import pyannote as load() does, or say why its tests are skipped."""
+    os.environ.update(OFFLINE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it cannot decode files, which it is not asked to
+        pytest.importorskip("pyannote.audio", reason="the extra 'paper' (pyannote.audio) is not installed")
+
+
+@pytest.fixture(scope="module")
+def one_thread(installed: None) -> Iterator[None]:
+    """Keep torch to one thread, since several wait for each other on a busy machine."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def folder(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pyannote") / "pipeline"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        save_pipeline(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def loaded(folder: Path) -> DiarizationModel:
+    with watched() as doings:
+        made = load(folder, batch_size=4)
+    assert (doings.sockets, doings.writes, doings.programs) == ([], [], [])
+    return made
+
+
+def sample_folder() -> Path:
+    import pyannote.audio
+
+    return Path(str(pyannote.audio.__file__)).parent / "sample"
+
+
+def real_speech(start_s: float, end_s: float) -> Samples:
+    """Return part of the meeting that comes with pyannote.audio."""
+    samples, rate = soundfile.read(
+        sample_folder() / "sample.wav", dtype="float32", start=seconds(start_s), stop=seconds(end_s)
+    )
+    assert rate == 16_000
+    return np.asarray(samples, np.float32)
+
+
+def test_the_real_pipeline_goes_through_the_stage(folder: Path, loaded: DiarizationModel) -> None:
+    import torch
+    from pyannote.audio import Pipeline
+
+    samples = real_speech(8, 10.2)
+    with watched() as doings:
+        turns = hear(loaded, samples, cuts=[5, 20_000], pause_s=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        itself: Any = Pipeline.from_pretrained(folder)
+        direct = itself({"waveform": torch.from_numpy(samples)[None], "sample_rate": 16_000})
+
+    assert (doings.sockets, doings.writes, doings.programs) == ([], [], [])
+    expected = [turn for turn, _, _ in direct.exclusive_speaker_diarization.itertracks(yield_label=True)]
+    assert expected
+    assert [turn.span.start_s for turn in turns] == pytest.approx([turn.start for turn in expected], abs=1e-4)
+    assert [turn.span.end_s for turn in turns] == pytest.approx([min(turn.end, 2.2) for turn in expected], abs=1e-4)
+    for turn in turns:
+        assert turn.embedding.shape == (DIMENSION,)
+        assert np.linalg.norm(turn.embedding) == pytest.approx(1, abs=1e-5)
+        assert turn.embedding @ direct.speaker_embeddings[0] == pytest.approx(
+            np.linalg.norm(direct.speaker_embeddings[0]), rel=1e-4
+        )
+
+
+def test_the_same_recording_gives_the_same_turns(loaded: DiarizationModel) -> None:
+    samples = noise(1)
+
+    assert described(hear(loaded, samples)) == described(hear(loaded, samples))
+
+
+@pytest.mark.parametrize("n_samples", [1, 160, 800])
+def test_the_real_pipeline_takes_a_short_recording(loaded: DiarizationModel, n_samples: int) -> None:
+    turns = hear(loaded, noise(1, seed=3)[:n_samples] + np.float32(0.2))
+
+    assert all(turn.span.end <= n_samples for turn in turns)
+
+
+def test_more_speakers_than_can_be_found_are_no_error(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    turns = hear(load(folder, min_speakers=6), real_speech(8, 10.5))
+
+    assert turns
+    assert "too short to find min_speakers=6" in caplog.text
+
+
+def test_the_batch_size_is_the_one_asked_for(loaded: DiarizationModel) -> None:
+    assert isinstance(loaded, Pyannote)
+    assert (loaded._pipeline.segmentation_batch_size, loaded._pipeline.embedding_batch_size) == (4, 4)
+
+
+def test_a_damaged_checkpoint_is_one_line(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    (tmp_path / "copy" / "segmentation" / "pytorch_model.bin").write_bytes(b"no checkpoint")
+
+    with pytest.raises(ModelError, match=r"cannot be loaded on 'cpu' \(\w+\); check") as caught:
+        load(tmp_path / "copy")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu(folder: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(BackendError, match="'cuda', but torch finds none; set device: cpu"):
+        load(folder, device="cuda")
+
+
+ALONE = """
+import os, sys
+from pathlib import Path
+
+os.environ["PYANNOTE_METRICS_ENABLED"] = "1"  # as a user's shell may have it
+seen = []
+PROBE = ("socket.bind", (("::1", 0),))  # by which urllib3, when imported, asks whether there is IPv6
+sys.addaudithook(
+    lambda event, arguments: seen.append(event)
+    if event.startswith("socket.") and event != "socket.__new__" and (event, arguments[1:]) != PROBE
+    else None
+)
+from cascade.backends.pyannote import load
+
+model = load(Path(sys.argv[1]))
+import numpy as np
+
+model(np.random.default_rng(0).uniform(-0.1, 0.1, 8000).astype(np.float32))
+from pyannote.audio.telemetry import metrics
+import huggingface_hub
+
+metrics.provider.force_flush(2000)  # nothing is waiting to be sent either
+print([seen, metrics.is_metrics_enabled(), huggingface_hub.constants.HF_HUB_OFFLINE])
+"""
+
+
+def test_importing_loading_and_running_opens_no_socket(folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", ALONE, str(folder)], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == "[[], False, True]"
+    assert done.stderr == ""
+
+
+# A real recording with reference turns, through the adapter
+
+
+def without_overlap(reference: Any) -> Any:
+    """Return a pyannote.core.Annotation in which whoever began first keeps speaking."""
+    from pyannote.core import Annotation, Segment
+
+    exclusive, until = Annotation(), 0.0
+    for segment, track, label in reference.itertracks(yield_label=True):
+        if segment.end > until:
+            exclusive[Segment(max(segment.start, until), segment.end), track] = label
+            until = segment.end
+    return exclusive
+
+
+@pytest.fixture(scope="module")
+def reference(installed: None) -> Any:
+    """Return the reference as the pipeline's own result type, with an embedding for each of the two speakers."""
+    from pyannote.audio.pipelines.speaker_diarization import DiarizeOutput
+    from pyannote.database.util import load_rttm
+
+    turns = load_rttm(sample_folder() / "sample.rttm")["sample"]
+    assert turns.labels() == ["speaker90", "speaker91"]
+    return DiarizeOutput(turns, without_overlap(turns), np.array([[0.0, 2.0], [np.nan, 1.0]]))
+
+
+def test_a_real_meeting_comes_out_in_turns(reference: Any) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def answer(recording: dict[str, Any], **bounds: Any) -> Any:
+        asked.append(recording | bounds)
+        return reference
+
+    samples = real_speech(0, 30)
+    turns = hear(Pyannote(answer, max_speakers=2), samples, cuts=[1, 100_000], pause_s=0.0)
+
+    assert asked[0].keys() == {"waveform", "sample_rate", "uri", "min_speakers", "max_speakers"}
+    np.testing.assert_array_equal(asked[0]["waveform"].numpy(), samples[None])
+    assert (asked[0]["min_speakers"], asked[0]["max_speakers"]) == (None, 2)
+    rttm = list(reference.exclusive_speaker_diarization.itertracks(yield_label=True))
+    assert [turn.span.start_s for turn in turns] == pytest.approx([turn.start for turn, _, _ in rttm], abs=1e-4)
+    assert [turn.span.end_s for turn in turns] == pytest.approx([min(turn.end, 30) for turn, _, _ in rttm], abs=1e-4)
+    names = {"speaker90": "speaker_1", "speaker91": "speaker_2"}
+    assert [turn.speaker for turn in turns] == [names[label] for _, _, label in rttm]
+    # Two speak at 8.32 to 8.35 s, 9.92 to 10.02, 10.57 to 11.03, 14.49 to 14.70, 18.15 to 18.59 and 27.85 to 28.50 s.
+    assert [turn.overlapped for turn in turns] == [False, True, True, True, True, False, True, True, False]
+    for turn in turns:
+        np.testing.assert_array_equal(turn.samples, samples[turn.span.start : turn.span.end])
+        assert turn.embedding.tolist() == [0, 1] if turn.speaker == "speaker_1" else np.isnan(turn.embedding).all()
+
+
+def test_a_real_overlap_is_taken_from_the_speakers_source(reference: Any) -> None:
+    """The sources are made from the reference: what each says alone, and both at half strength where both speak."""
+    samples = real_speech(0, 30)
+    sources = np.stack(
+        [samples * mask_of(reference.speaker_diarization, label) for label in ("speaker91", "speaker90")]
+    )
+    turns = hear(Pyannote(lambda _, **__: reference), samples, sources)
+    later = next(turn for turn in turns if turn.span.start_s == pytest.approx(11.03, abs=1e-3))
+    here = slice(seconds(14.49) + FADE, seconds(14.7) - FADE)
+
+    assert later.speaker == "speaker_1"
+    np.testing.assert_allclose(
+        later.samples[here.start - later.span.start : here.stop - later.span.start], sources[1, here], atol=1e-6
+    )
+
+
+def mask_of(annotation: Any, label: str) -> Samples:
+    """Return 1 where only this speaker speaks, 0.5 where both do, 0 elsewhere: (n_samples,) for 30 s."""
+    active = np.zeros((2, seconds(30)), np.float32)
+    for segment, _, who in annotation.itertracks(yield_label=True):
+        active[int(who != label), seconds(segment.start) : seconds(segment.end)] = 1
+    mask: Samples = active[0] * (1 - active[1] / 2)
+    return mask
