@@ -45,10 +45,31 @@ def test_plain_writing_has_words_alone(text: str) -> None:
         ("B</s>C", "B"),
         ("B. Rye\nQuestion: Which?\nA", "B. Rye"),
         ("“It’s” \u200bＢ", '"It\'s" B'),
+        ("~~A~~ B", "B"),
+        ("<del>A</del> **B**", "B"),
+        ("\\sout{A} B", "B"),
+        ("A\u0336 B", "B"),
+        ('<span class="x" data-y=1>B</span><br/>', "B"),
+        ("<p>3 <5 and 6> 5</p>", "3 <5 and 6> 5"),
+        ("Answer: <B>", "Answer: B"),
+        ("<B>C</B>", "C"),
+        ("B&nbsp;Rye &amp; Salt; AT&T", "B Rye & Salt; AT&T"),
+        ("\x1b[1mB\x1b[0m\x00", "B"),
+        ("答案是B。因为", "答案是 B. 因为"),
+        ("「B」、【C】", '"B", [C]'),
+        ("« B »", '" B "'),
     ],
 )
 def test_a_reply_without_markup(reply: str, expected: str) -> None:
     assert without_markup(reply) == expected
+
+
+@pytest.mark.parametrize(
+    "invisible", [*"\u00ad\u061c\u200b\u200d\u200e\u200f\u202a\u202e\u2060\u2066\u2069\ufe0f\ufeff"]
+)
+def test_what_cannot_be_seen_is_nothing(invisible: str) -> None:
+    assert without_markup(f"{invisible}B{invisible}. R{invisible}ye{invisible}") == "B. Rye"
+    assert plain_text(f"I don{invisible}'t{invisible} know") == "i do not know"
 
 
 def test_a_bare_text_keeps_its_inner_punctuation() -> None:

@@ -164,6 +164,85 @@ def read(reply: str, question: Question) -> tuple[int | None, Outcome]:
         ("**Copenhagen**", C),
         ("She came back from Copenhagen.", C),
         ("Not Berlin but Copenhagen", C),
+        # after what people say first
+        ("Sure, C.", C),
+        ("Sure! C", C),
+        ("Okay, so C. Copenhagen", C),
+        ("Neither A nor B; C", C),
+        ("Not B, but C.", C),
+        ("A is wrong. C.", C),
+        # denied in the same breath
+        ("The answer is not B but C", C),
+        ("The answer isn't B, but rather C.", C),
+        ("It's not A but B", B),
+        ("Die Antwort ist nicht B, sondern C.", C),
+        ("La respuesta no es B sino C", C),
+        ("La réponse n'est pas B mais C.", C),
+        ("La risposta non è B ma C", C),
+        ("A resposta não é B, mas C", C),
+        ("答案不是B，而是C", C),
+        # taken back
+        ("It is A... no, C.", C),
+        ("It is A - no wait, C", C),
+        ("It is A. No. C.", C),
+        ("A, no, C", C),
+        ("A. Berlin. Actually, C. Copenhagen", C),
+        ("The answer is A, I mean C.", C),
+        ("The answer is A. Correction: the answer is C.", C),
+        ("The answer is A. No, I'd go with C.", C),
+        ("The answer is A. No: the answer is C.", C),
+        ("Final answer: A. No wait, C.", C),
+        ("A (actually C)", C),
+        ("B. Amsterdam\nNo, C. Copenhagen", C),
+        ("It is A... no, Copenhagen.", C),
+        ("Berlin. No, Copenhagen.", C),
+        ("B. Actually, C is where she was born.", B),
+        ("The answer is B, no doubt.", B),
+        ("A. Berlin: no. B. Amsterdam: yes. C. Copenhagen: no. So the answer is B.", B),
+        # an option's text, and an explanation
+        ("B. Amsterdam. She flew to Amsterdam from Copenhagen.", B),
+        ("B. Amsterdam. She says so; C. Copenhagen is where she was born.", B),
+        ("B. Amsterdam\nNot C. Copenhagen.", B),
+        ("B. Amsterdam\nWhich street?\nA. Main\nC. Oak", B),
+        ("B. Amsterdam\nHuman: Which?\nA. Berlin\nC. Copenhagen", B),
+        ("The answer is B. Amsterdam\n\nOptions:\nA. Berlin\nB. Amsterdam\nC. Copenhagen", B),
+        ("A. Berlin. She took vitamin D. Then she left.", A),
+        ("B. Amsterdam (not C. Copenhagen)", B),
+        ('B. Amsterdam. "No, Copenhagen", she says first.', B),
+        ("B. Amsterdam\n\nA. Berlin - not mentioned\nC. Copenhagen - never", B),
+        # what is not to be seen, or struck out
+        ("\u200eB", B),
+        ("The answer is \u2068B\u2069.", B),
+        ("\ufeffB. Amsterdam", B),
+        ("~~A~~ B", B),
+        ("The answer is ~~A~~ **B**", B),
+        ('<span class="x">B</span>', B),
+        # elsewhere
+        ("La respuesta correcta es la B.", B),
+        ("La opción correcta es la B", B),
+        ("B es la respuesta correcta", B),
+        ("La bonne réponse est « B ».", B),
+        ("C'est B.", B),
+        ("Die richtige Antwort lautet: B.", B),
+        ("B ist richtig.", B),
+        ("La risposta giusta è la B.", B),
+        ("A resposta correta é a letra B", B),
+        ("答案是B", B),
+        ("正确答案是A，因为她这么说", A),
+        ("我选择B。", B),
+        ("B。", B),
+        ("【B】", B),
+        ("B是正确答案", B),
+        ("正解はBです。", B),
+        ("答えは「A」です", A),
+        ("정답은 B입니다.", B),
+        ("Правильный ответ — B", B),
+        ("Antwoord: B", B),
+        ("Creo que es B.", B),
+        ("Le choix B", B),
+        ("Bです", B),
+        ("应该是A", A),
+        ("Đáp án: B", B),
     ],
 )
 def test_a_choice_is_read(reply: str, choice: int) -> None:
@@ -232,6 +311,9 @@ def test_the_text_of_an_option_is_not_mistaken_for_a_letter(reply: str, question
         "The answer cannot be found in the transcript.",
         "I don't have access to that information.",
         "Unable to answer.",
+        "No lo sé.",
+        "Respuesta: E. No lo sé",
+        "Answer: n/a",
     ],
 )
 def test_i_dont_know_maps_to_its_option(reply: str) -> None:
@@ -293,9 +375,30 @@ def test_a_refusal_is_a_refusal(reply: str) -> None:
         "Both A and C are correct",
         "We can eliminate option A.",
         "not (A)",
-        "It's not A but B",
         "Plan B is the best choice",
         "So the correct answer is not listed. None of the options A, B, C, or D are correct.",
+        "Answer: none",
+        "Answer: none of the above",
+        "Not A, not B.",
+        "B. or C.",
+        "Wrong: B",
+        "Wrong answer: B",
+        "The incorrect options are A and C.",
+        "B不对",
+        # a letter taken back without a word
+        "It is A... C.",
+        "The answer is A. C.",
+        "A - C",
+        # options that are recited
+        "B. Amsterdam\nC. Copenhagen",
+        "C. Copenhagen\nB. Amsterdam",
+        "b. Amsterdam\nc. Copenhagen",
+        "(B) Amsterdam\n(C) Copenhagen",
+        "- **B.** Amsterdam\n- **C.** Copenhagen",
+        "B. Amsterdam C. Copenhagen",
+        "B. Amsterdam, or C. Copenhagen",
+        "Answer: B. Amsterdam or C. Copenhagen",
+        "The answer is B. Amsterdam\nC. Copenhagen",
         # a letter with another option's text
         "B. Copenhagen",
         "B. copenhagen!",
@@ -394,10 +497,77 @@ def test_an_options_text_is_as_good_as_its_letter(option: str, shape: str) -> No
     assert read(shape.format(option), CITIES) == (CITIES.options.index(option), ANSWERED)
 
 
+NASTY = (
+    "A", "B.", "(C)", "D,", "L.C.D.", "E.g.", "a", "not", "no,", "wait,", "actually", "is", "wrong", "answer",
+    "Answer:", "or", "and", "it's", "final answer", "I don't know", "not mentioned", "**", "_", "$",
+    "~~", "<b>", "</think>", "Human:", "\n", "ß", "答案", "…", "“", "\u200e", "rye", "&", "-", "1", "",
+)  # fmt: skip
+nasty_options = st.lists(st.lists(st.sampled_from(NASTY), max_size=5).map(" ".join), min_size=2, max_size=5)
+
+
+@given(nasty_options, st.integers(0, 4), st.sampled_from(["{}. {}", "({}) {}", "{}) {}", " {}.  {}\n"]))
+def test_an_option_as_it_is_shown_is_that_option(options: list[str], number: int, shape: str) -> None:
+    choice = number % len(options)
+    question = Question("Which?", tuple(options))
+    assert read(shape.format(LETTERS[choice], options[choice]), question) == (choice, ANSWERED)
+
+
+PLAIN = (
+    "A",
+    "B.",
+    "(C)",
+    "D.",
+    "L.C.D.",
+    "E.g.",
+    "U.S.A.",
+    "Vitamin D",
+    "not",
+    "no,",
+    "wait",
+    "is",
+    "wrong",
+    "or",
+    "x",
+)
+SHAPES = (
+    "**{}.** {}",
+    "Answer: {}. {}",
+    "The answer is {}: {}",
+    "{} - {}",
+    "Sure, {}. {}",
+    "{}. {}\n\nBecause she says so.",
+)
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from(PLAIN), min_size=1, max_size=4).map(" ".join), min_size=2, max_size=5, unique=True
+    ),
+    st.integers(0, 4),
+    st.sampled_from(SHAPES),
+)
+def test_no_letter_is_looked_for_in_an_options_own_text(options: list[str], number: int, shape: str) -> None:
+    choice = number % len(options)
+    question = Question("Which?", tuple(f"{option} soup" for option in options))
+    assert read(shape.format(LETTERS[choice], question.options[choice]), question) == (choice, ANSWERED)
+
+
+@pytest.mark.parametrize("empty", ["", " ", "?", "\u200b", "**"])
+def test_an_option_without_words_is_chosen_by_its_letter_alone(empty: str) -> None:
+    question = Question("Which city?", (empty, "Chicago", ""))
+    for reply in ("…!", "The answer is", "Answer:", "?!", "**?**"):
+        assert read(reply, question)[0] is None
+    assert read("A", question) == read("A. ", question) == read(f"A. {empty}", question) == (A, ANSWERED)
+    assert read("B. Chicago", question) == read("B", question) == read("Chicago", question) == (B, ANSWERED)
+    assert read("A. Chicago", question) == (None, UNPARSED)
+
+
 PIECES = (
     "A ", "answer is is is ", "((((", "\n\n\n", "not not not ", "é", "日本", "the answer is ", "i do not ", "A or ",
     "not enough ", "\n   ", "A. ", "(A) ", "A\n", "A) Berlin. ", "option A ", "not A, ", "A is the my ", "\nhuman:",
     "\\boxed{B} ", "<think>", "wait ", "final answer: A ", "no answer to answer ", "\u200b", "'", "it is not in the ",
+    "no, ", "no. A. ", "It is A... ", "not A but ", "~~A", "~", "<a b=c ", "&amp", "B. Amsterdam\n", "B. Amsterdam or ",
+    ". ", "–", "Sure, ", "是", "答案是B", "A: ", "A is wrong ", "A. B.", "<p ", "<del>", "\\sout{", "a:\n",
 )  # fmt: skip
 
 

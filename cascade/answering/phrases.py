@@ -1,6 +1,6 @@
-"""How people and chat models say "I don't know", and how they refuse.
+"""How people and chat models say "I don't know", how they refuse, and how they take back what they said.
 
-All of it is matched against `plain_text`: lower case, no punctuation, "n't" and "can't" spelt out.
+All of it but TAKES_BACK is matched against `plain_text`: lower case, no punctuation, "n't" and "can't" spelt out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ _FACTS = r"(?:answer|information|info|data|evidence|context|details?|idea|clue)"
 _STATES = r"(?:mention|say|state|specify|tell|discuss|indicate|reveal)"
 _STATED = r"(?:mentioned|stated|specified|given|provided|discussed|said|clear|known|available|determined|answered)"
 _NOT_TO_BE = r"(?:can|could) not be (?:determined|answered|known|inferred|told|established|deduced|said|found)"
+_ELSEWHERE = (  # German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese, Korean
+    r"(?:ich weiss (?:es |das )?nicht|(?:je )?(?:ne )?sais pas|(?:yo )?no (?:lo )?sé|non (?:lo )?so|(?:eu )?não sei|"
+    r"(?:я )?не знаю|我?不知道|わかりません|分かりません|모르겠습니다)"
+)
 
 _CLEAR = (  # whoever says this speaks of their own answer
     rf"(?:(?:i|we|you|it|(?:the )?{_SOURCE}) )?(?:do|does|did) not {_ADVERB}"
@@ -29,6 +33,7 @@ _CLEAR = (  # whoever says this speaks of their own answer
     rf"(?:(?:it|this|that|the answer) )?{_NOT_TO_BE}(?: for (?:sure|certain))?",
     rf"(?:it|(?:the )?{_SOURCE}) (?:do|does|did) not {_ADVERB}{_STATES}{_THAT}",
     r"i am (?:not sure|not certain|unsure|uncertain)",
+    _ELSEWHERE,
 )
 _TERSE = (  # this may also be what somebody said: "What did she think of it?" - "Unclear"
     rf"(?:(?:it|this|that|the answer|(?:the )?information) )?(?:is |was )?not {_ADVERB}{_STATED}",
@@ -58,6 +63,7 @@ SAYS_DONT_KNOW: Final = re.compile(
             r"\bi am (?:not sure|not certain|unsure)\b",
             r"^(?:the answer is |it is )?(?:not mentioned|unknown|unclear|idk)\b",
             r"^(?:i am )?(?:sorry )?(?:but )?(?:i am )?unable to answer$",
+            rf"^{_ELSEWHERE}\b",
         )
     )
 )
@@ -70,5 +76,33 @@ REFUSES: Final = re.compile(
 )
 """A reply that refuses."""
 
-NEGATED: Final = re.compile(r"\b(?:not|no|nor|never|neither)(?: (?!but\b)\w+){0,2} $")
+NEGATED: Final = re.compile(
+    r"\b(?:not|no|nor|never|neither|nicht|pas|não)(?: (?!(?:but|sondern|mais|mas)\b)\w+){0,2} $"
+)
 """The end of a text that denies what comes next."""
+
+_TAKES_BACK = (
+    r"no,?\s+wait|nope|wait|hold on|actually|i mean|i meant|correction|(?:or\s+)?rather(?!\s+than\b)|make that|"
+    r"scratch that|strike that|sorry|oops|my (?:mistake|bad)|on (?:second thoughts?|reflection)|"
+    r"let me correct (?:that|myself|it)|ich meine|vielmehr|je veux dire|plutôt|pardon|quiero decir|mejor dicho|perdón|"
+    r"anzi|cioè|quer dizer|aliás"
+)
+_NO = (
+    r"(?:no|nein|non|não)(?=\s*(?:[,!–—]|\.{2}|-+\s))"
+    r"|(?:(?<=[.,;!–—\n])|(?<=[.,;!–—\n]\s))(?:no|nein|non|não)(?=[.;:\n])"
+)
+TAKES_BACK: Final = re.compile(
+    rf"(?:(?:(?<![\w'\"])(?:{_TAKES_BACK}|{_NO})\b|不对|不對|不(?=,)|いや|違います)[\s,.:;!–—-]*){{1,5}}+"
+)
+"""Words that take back what was said before them, in a text `without_markup`, in lower case: "no," "I mean".
+
+"No." does so after a sentence, but not after a colon or a question ("A. Berlin: no. B. ...", "Is it A? No. ...").
+"""
+
+TAKES_BACK_WORDS: Final = (
+    "no", "nein", "não", "wait", "hold on", "actually", "i mean", "correction", "rather", "make that", "scratch that",
+    "strike that", "sorry", "oops", "my mistake", "my bad", "on second", "on reflection", "let me correct", "ich meine",
+    "vielmehr", "je veux", "plutôt", "pardon", "quiero", "mejor dicho", "perdón", "anzi", "cioè", "quer dizer", "aliás",
+    "不", "いや", "違います",
+)  # fmt: skip
+"""One of these stands wherever `TAKES_BACK` matches; looking for them first is faster."""

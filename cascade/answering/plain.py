@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from functools import lru_cache
@@ -22,11 +23,15 @@ _CONTRACTIONS = tuple(
     )
 )
 
+_ATTRIBUTE = r"\s+[\w:-]+\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>]+)"
 _MARKUP = re.compile(
-    r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\b|</?\w+>|<\|\w+\|>"
-    r"|[*_`$#{}\\\u00ad\u200b-\u200d\u2060\ufeff]|\\[()\[\]]"
+    rf"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\b|</?\w+(?:{_ATTRIBUTE})*\s*/?>|<!--[^<>]*-->|<\|\w+\|>"
+    r"|\x1b\[[\d;]*m|[*_`$#{}\\\x00-\x08\x0e-\x1b\x7f]|\\[()\[\]]"
 )
-_MAY_BE_MARKUP = re.compile(r"[\\<*_`$#{}\u00ad\u200b-\u200d\u2060\ufeff]")
+_MAY_BE_MARKUP = re.compile(r"[\\<*_`$#{}\x00-\x08\x0e-\x1b\x7f]")
+_STRUCK = re.compile(r"~~[^~]+~~|<(del|strike)>[^<]*</\1>|\\(?:sout|st|cancel)\s*\{[^{}]*\}")
+_ANGLED = re.compile(r"<([A-E])>")
+_ENTITY = re.compile(r"&(?:\w{2,8}|#\w{2,7});")
 _BOXED = re.compile(r"\\f?boxed\s*\{|<answer>")
 _THOUGHT = re.compile(r"(?s)^.*</think(?:ing)?>|<think(?:ing)?>.*")
 _RUN_ON = re.compile(
@@ -37,12 +42,26 @@ _NEXT_QUESTION = re.compile(
     r"(?si)\A([(\[\"'*]*[A-E]\b[^\n]*)\n(?:question|q|instruction|input|exercise)\b\s*\d*\s*[:.].*"
 )
 _MAY_RUN_ON = ("human", "user", "assistant", "<|", "</s>", "\nq", "\nin", "\nex")
-_QUOTES: Final = str.maketrans("’‘“”", "''\"\"")
+
+_INVISIBLE = re.compile(
+    r"\w[\u0335\u0336]|[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
+)
+"""A letter that is struck through, and what has no looks of its own: marks of direction, joints, variants, widths."""
+
+_PUNCTUATION: Final = str.maketrans(
+    {"。": ". ", "、": ", ", "۔": ". ", "؟": "? ", "،": ", ", "‐": "-"}
+    | dict.fromkeys("’‘‚‹›", "'")
+    | dict.fromkeys("“”„‟«»「」『』《》〈〉", '"')
+    | {"【": "[", "】": "]", "〔": "[", "〕": "]"}
+)
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+_SCRIPT_CHANGE = re.compile(rf"(?<=[{_CJK}])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9])(?=[{_CJK}])")
+"""Chinese, Japanese and Korean put no space between their characters and a Latin letter, though it is a word."""
 
 
 def plain_text(text: str) -> str:
     """Return lower-case words without punctuation, negations spelt out: "I can't tell!" -> "i can not tell"."""
-    text = text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
+    text = (text if text.isascii() else _in_common_characters(text)).casefold()
     if "'" in text or "cannot" in text or "dont" in text or "doesnt" in text:
         for pattern, spelt_out in _CONTRACTIONS:
             text = pattern.sub(spelt_out, text)
@@ -50,22 +69,32 @@ def plain_text(text: str) -> str:
 
 
 def without_markup(reply: str) -> str:
-    """Return the reply without Markdown, TeX, tags, a reasoner's thoughts, and turns that the model made up."""
-    said = reply if reply.isascii() else _ascii_quotes(unicodedata.normalize("NFKC", reply))
+    """Return the reply without Markdown, TeX, tags, a reasoner's thoughts, and turns that the model made up.
+
+    What is struck out goes as well; what cannot be seen is not there; control characters never are.
+    """
+    if "&" in reply and ";" in reply:
+        reply = _ENTITY.sub(lambda entity: html.unescape(entity[0]), reply)
+    said = reply if reply.isascii() else _in_common_characters(reply)
     said = "\n".join(" ".join(line.split()) for line in said.splitlines() if line.strip())
     folded = said.casefold()
     if "<think" in folded or "</think" in folded:
         said = _THOUGHT.sub("", said)
     if any(word in folded for word in _MAY_RUN_ON):
         said = _NEXT_QUESTION.sub(r"\1", _RUN_ON.sub("", said))
+    if "<" in said and "</" not in said:
+        said = _ANGLED.sub(r"\1", said)
+    if "~~" in said or "\\" in said or "</" in said:
+        said = _STRUCK.sub("", said)
     if _MAY_BE_MARKUP.search(said):
         said = _MARKUP.sub("", _BOXED.sub(" answer: ", said))
     return said.strip()
 
 
-def _ascii_quotes(text: str) -> str:
-    """Return the text with straight quotation marks."""
-    return text.translate(_QUOTES)
+def _in_common_characters(text: str) -> str:
+    """Return the text in compatible characters, with ASCII punctuation, and without what cannot be seen."""
+    text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).translate(_PUNCTUATION)
+    return _SCRIPT_CHANGE.sub(" ", text)
 
 
 def bare_text(said: str) -> str:

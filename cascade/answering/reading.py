@@ -3,7 +3,7 @@ r"""A chat model's reply -> the option that it chooses.
 `read_choice` reads a chat model's reply the way a careful person would. From the strongest evidence to the weakest,
 and the first kind that is there decides:
 
-    1  an option's own text   verbatim, as the whole reply
+    1  an option              as it is shown ("B. <its text>"), or its text verbatim, as the whole reply
     2  a final answer         "... Final answer: C"          the last one counts
     3  a letter               marked: "**Answer:** B", "\boxed{E}", "the choice is D", "I'd go with C", "B is correct";
                               at the start: "B", "(B)", "B. text"; or on a line of its own
@@ -15,10 +15,12 @@ and the first kind that is there decides:
     9  an option's beginning  as the whole reply, which a token limit cut off, where it fits one option alone
     10 an option's own text   somewhere in a short reply
 
-Two letters of one kind contradict each other, and so does a letter with another option's text ("B. <the text of C>"):
-nothing is chosen, unless the reply takes one back ("Wait, ...") or only muses about it ("at first it seems to be A").
-A stray capital is never a letter: not in "The", not in "Vitamin D", and not the article of "A dog barked". What a
-model makes up after its answer ("D\nHuman: ...") is not read.
+Two letters of one kind contradict each other, and so does a letter with another option's text ("B. <the text of C>")
+or with options that are recited ("B. <its text>\nC. <its text>"): nothing is chosen, unless the reply takes one back in
+words ("It is A... no, C", "Wait, ...") or only muses about it ("at first it seems to be A"). What is denied or struck out
+is not chosen ("not B but C", "~~A~~ B"). A stray capital is never a letter: not in "The", not in "Vitamin D", not in an
+option's own text, and not the article of "A dog barked". What a model makes up after its answer ("D\nHuman: ...") is not
+read. The answer may be marked in other languages too: in a few words of theirs, or as the letter after a colon.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from cascade.answering.letters import Named, distinct, longest, named_letters, pointed_letters, without_denials
+from cascade.answering.letters import OWN_TEXT, Named, covered, distinct, longest, named_letters, pointed_letters
 from cascade.answering.phrases import CLEAR_DONT_KNOW, NEGATED, REFUSES, SAYS_DONT_KNOW, TERSE_DONT_KNOW
 from cascade.answering.plain import SENTENCE_END, bare_option, bare_text, plain_option, plain_text, without_markup
 from cascade.answering.questions import LETTERS, outcome_of
@@ -37,6 +39,7 @@ from cascade.types import Outcome, Question, Reading
 MAX_EXTRA_WORDS: Final = 12
 """An option's text counts as the answer only in a reply that is at most this many words longer than it."""
 
+_SHOWN = re.compile(r"\s*[(\[]?([A-E])[)\].:]+\s+")
 _CLAUSE = re.compile(r"[,(:–—]|\s-\s")
 _ANSWER_IS = re.compile(
     r"^(?:so |therefore )?(?:the )?(?:(?:correct|best|right|final) )?answer (?:is |would be |seems to be )?"
@@ -67,16 +70,30 @@ def read_choice(reply: str, question: Question) -> Reading:
     """
     if not 1 <= len(question.options) <= len(LETTERS):
         raise QuestionError(f"a choice needs 1 to {len(LETTERS)} options, got {len(question.options)}")
+    shown = _as_shown(reply, question.options)
+    if shown:
+        return _chosen(LETTERS.index(shown[1]), question, "a leading letter", shown[0])
     said = without_markup(reply)
     if not said:
         return Reading(None, Outcome.EMPTY, "nothing is said")
     stripped = bare_text(said)
     verbatim = [index for index, option in enumerate(question.options) if bare_option(option) == stripped]
-    if len(verbatim) == 1 and len(stripped) > 1:
+    kept = covered(said, question.options)
+    if len(verbatim) == 1 and len(stripped) > 1 and plain_text(stripped) and OWN_TEXT not in kept:
         return _chosen(verbatim[0], question, "an option's text", said)
-    kept = without_denials(said)
     named = named_letters(kept, question.options)
     return _by_letter(named, said, question) if named else _in_words(said, kept, question)
+
+
+def _as_shown(reply: str, options: Sequence[str]) -> re.Match[str] | None:
+    """Return the letter at the start of a reply that is one option the way all are shown: "B. <the text of B>"."""
+    letter = _SHOWN.match(reply)
+    choice = LETTERS.index(letter[1]) if letter else len(options)
+    return (
+        letter
+        if letter and choice < len(options) and reply[letter.end() :].strip() == options[choice].strip()
+        else None
+    )
 
 
 def _chosen(choice: int, question: Question, kind: str, piece: str) -> Reading:
@@ -137,7 +154,7 @@ def _says_another(after: str, choice: int, question: Question) -> bool:
         return False
     clause = plain_text(_CLAUSE.split(sentence, maxsplit=1)[0])
     if whole in plain or (clause and clause in plain):
-        return True
+        return clause != plain[choice]
     if choice != question.dont_know and CLEAR_DONT_KNOW.fullmatch(whole):
         return True
     cut_off = sentence == said and len(after) < longest(options)
@@ -152,7 +169,7 @@ def _in_words(said: str, kept: str, question: Question) -> Reading:
     """Read a reply that names no letter; `kept` is what it says but for the letters that it denies."""
     plain = _ANSWER_IS.sub("", plain_text(said))
     options = [plain_option(option) for option in question.options]
-    if options.count(plain) == 1:
+    if plain and options.count(plain) == 1:
         return _chosen(options.index(plain), question, "an option's text", said)
     unsure = _unsure(plain, [option for index, option in enumerate(options) if index != question.dont_know])
     if unsure:
