@@ -30,7 +30,8 @@ ORDER = (
     (
         "audio", "separation", "diarization", "gate", "asr",
         "answering.plain", "answering.phrases", "answering.questions", "answering.prompts", "answering.letters",
-        "answering.reading", "answering.declining",
+        "answering.reading", "answering.declining", "answering.faults", "answering.pacing", "answering.spending",
+        "answering.chat",
     ),
     ("scoring.tally",),
     ("scoring.leakage", "scoring.efficacy", "scoring.paper"),
@@ -38,12 +39,13 @@ ORDER = (
     ("backends.*",),
     ("output.models",),
     ("manifests", "pull", "machine"),
+    ("output.files",),
+    ("output.cache",),
     ("config",),
     ("provenance",),
     ("check",),
     ("pipeline",),
     ("rendering",),
-    ("output.files",),
     ("output.recordings", "output.journal"),
     ("run",),
     ("shbench.items",),
@@ -70,7 +72,8 @@ PLAIN_LIBRARIES = {
     "platformdirs": {"manifests"},
     "requests": {"backends.hub"},
     "pydantic": {"config", "manifests", "shbench.items", "shbench.paper"},
-    "ruamel": {"config", "manifests", "shbench.paper"},
+    "ruamel": {"answering.spending", "backends.pyannote", "config", "manifests", "shbench.paper"},
+    "tenacity": {"backends.openai"},
     "typer": {"cli"},
     "rich": {"cli"},
 }
@@ -79,8 +82,8 @@ NETWORK = {
     "smtplib", "socket", "socketserver", "ssl", "telnetlib", "urllib", "urllib3", "webbrowser", "websocket",
     "websockets", "xmlrpc",
 }  # fmt: skip
-NETWORK_CLIENTS = {"backends.hub"}
-"""Backends that may speak to a server: backends.hub, which fetches models and is used by `models pull` alone."""
+NETWORK_CLIENTS = {"backends.hub", "backends.openai"}
+"""What may speak to a server: backends.openai, and backends.hub, which `models pull` alone uses to fetch models."""
 
 SPEECH = {"text", "words", "samples", "mixture", "sources", "embedding", "total", "why", "options"}
 """Attributes that hold what was said, or by whom; none of it may be logged."""
