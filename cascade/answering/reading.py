@@ -16,11 +16,12 @@ and the first kind that is there decides:
     10 an option's own text   somewhere in a short reply
 
 Two letters of one kind contradict each other, and so does a letter with another option's text ("B. <the text of C>")
-or with options that are recited ("B. <its text>\nC. <its text>"): nothing is chosen, unless the reply takes one back in
-words ("It is A... no, C", "Wait, ...") or only muses about it ("at first it seems to be A"). What is denied or struck out
-is not chosen ("not B but C", "~~A~~ B"). A stray capital is never a letter: not in "The", not in "Vitamin D", not in an
-option's own text, and not the article of "A dog barked". What a model makes up after its answer ("D\nHuman: ...") is not
-read. The answer may be marked in other languages too: in a few words of theirs, or as the letter after a colon.
+or with options that are recited ("B. <its text>\nC. <its text>"): nothing is chosen, unless the reply takes one back
+in words ("It is A... no, C", "Wait, ...") or only muses about it ("at first it seems to be A"). What is denied or
+struck out is not chosen ("not B but C", "~~A~~ B"). A stray capital is never a letter: not in "The", not in "Vitamin
+D", not in an option's own text, and not the article of "A dog barked". What a model makes up after its answer
+("D\nHuman: ...") is not read. The answer may be marked in other languages too: in a few words of theirs, or as the
+letter after a colon.
 """
 
 from __future__ import annotations
