@@ -160,6 +160,8 @@ class Named(NamedTuple):
 
 def covered(said: str, options: Sequence[str]) -> str:
     """Return what is said, at the same length, with what is no letter of its own covered: OWN_TEXT and DENIED."""
+    if len(said) < 3:  # "B", "B.": there is nothing to cover
+        return said
     said = _without_own_texts(said, options)
     folded = said.casefold()
     if not any(word in folded for word in _MAY_DENY):

@@ -76,7 +76,7 @@ def without_markup(reply: str) -> str:
     if "&" in reply and ";" in reply:
         reply = _ENTITY.sub(lambda entity: html.unescape(entity[0]), reply)
     said = reply if reply.isascii() else _in_common_characters(reply)
-    said = "\n".join(" ".join(line.split()) for line in said.splitlines() if line.strip())
+    said = "\n".join([" ".join(line.split()) for line in said.splitlines() if line.strip()])
     folded = said.casefold()
     if "<think" in folded or "</think" in folded:
         said = _THOUGHT.sub("", said)
