@@ -15,7 +15,7 @@ _THAT = r"(?: (?:it|this|that|so|the|your|correct|question|answer|to))*"
 _TO_ANSWER = rf"(?: to (?:be able to )?(?:answer|tell|determine|say|know|decide){_THAT})?"
 _FACTS = r"(?:answer|information|info|data|evidence|context|details?|idea|clue)"
 _STATES = r"(?:mention|say|state|specify|tell|discuss|indicate|reveal)"
-_STATED = r"(?:mentioned|stated|specified|given|provided|discussed|said|clear|known|available|determined|answered)"
+_STATED = r"(?:mentioned|stated|specified|given|provided|discussed|said|clear|known|available|determined|answered|revealed|disclosed|indicated)"
 _NOT_TO_BE = r"(?:can|could) not be (?:determined|answered|known|inferred|told|established|deduced|said|found)"
 _ELSEWHERE = (  # German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese, Korean
     r"(?:ich weiss (?:es |das )?nicht|(?:je )?(?:ne )?sais pas|(?:yo )?no (?:lo )?sé|non (?:lo )?so|(?:eu )?não sei|"
@@ -60,6 +60,11 @@ SAYS_DONT_KNOW: Final = re.compile(
             rf"(?:based on|from|with|using|given) (?:\w+ ){{0,3}}{_SOURCE}\b",
             rf"\b(?:answer|it|this|that|information) is not (?:contained )?in (?:\w+ ){{0,2}}{_SOURCE}\b",
             r"\bno mention of\b",
+            r"\bno way (?:to (?:know|tell|say|determine)|of (?:knowing|telling))\b",
+            r"\b(?:i am|we are|i was|we were) not told\b",
+            r"\bi (?:can|could) not (?:hear|make out|understand) (?:that|it|this|what)\b",
+            rf"^(?:he|she|they) (?:do|does|did) not {_ADVERB}{_STATES}\b",
+            r"^(?:i )?dunno\b",
             r"\bi am (?:not sure|not certain|unsure)\b",
             r"^(?:the answer is |it is )?(?:not mentioned|unknown|unclear|idk)\b",
             r"^(?:i am )?(?:sorry )?(?:but )?(?:i am )?unable to answer$",
