@@ -15,7 +15,10 @@ _THAT = r"(?: (?:it|this|that|so|the|your|correct|question|answer|to))*"
 _TO_ANSWER = rf"(?: to (?:be able to )?(?:answer|tell|determine|say|know|decide){_THAT})?"
 _FACTS = r"(?:answer|information|info|data|evidence|context|details?|idea|clue)"
 _STATES = r"(?:mention|say|state|specify|tell|discuss|indicate|reveal)"
-_STATED = r"(?:mentioned|stated|specified|given|provided|discussed|said|clear|known|available|determined|answered|revealed|disclosed|indicated)"
+_STATED = (
+    r"(?:mentioned|stated|specified|given|provided|discussed|said|clear|known|available|determined|answered|revealed"
+    r"|disclosed|indicated)"
+)
 _NOT_TO_BE = r"(?:can|could) not be (?:determined|answered|known|inferred|told|established|deduced|said|found)"
 _ELSEWHERE = (  # German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese, Korean
     r"(?:ich weiss (?:es |das )?nicht|(?:je )?(?:ne )?sais pas|(?:yo )?no (?:lo )?sé|non (?:lo )?so|(?:eu )?não sei|"

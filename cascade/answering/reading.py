@@ -215,7 +215,8 @@ def _told_anyway(said: str, options: Sequence[str], dont_know: int | None) -> st
 
 _CLAUSE_END = re.compile(r"[.;:!?\n–—]+(?=\s|$)|\bbut\b|\bthough\b")
 _SAYS_NOTHING = re.compile(
-    rf"{SAYS_DONT_KNOW.pattern}|\b(?:whether|if|or|nor|neither|not|never|no|the question|the option|asks?|asked|options?)\b"
+    rf"{SAYS_DONT_KNOW.pattern}"
+    r"|\b(?:whether|if|or|nor|neither|not|never|no|the question|the option|asks?|asked|options?)\b"
 )
 """Clauses in which an option is named without being given as the answer."""
 
