@@ -31,12 +31,13 @@ from rich.progress import track
 from rich.table import Table
 
 from cascade.audio import open_audio
-from cascade.config import CascadeConfig, FasterWhisperSettings, MainSpeakerSettings, load_config
+from cascade.config import CascadeConfig, load_config
 from cascade.errors import CascadeError
 from cascade.gate import Everyone
 from cascade.pipeline import Cascade
 from cascade.scoring.leakage import false_accept, false_withhold, leakage, leaked_words, retention
 from cascade.scoring.tally import Tally
+from cascade.settings import FasterWhisperSettings, MainSpeakerSettings
 from cascade.stage import Chain
 from cascade.types import SAMPLE_RATE, Mode, Span, SpeakerTurn, Transcript, concatenate, seconds
 

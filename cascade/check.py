@@ -11,14 +11,14 @@ from typing import Final, Protocol, runtime_checkable
 
 import cascade
 from cascade.audio import announced_duration_s
-from cascade.backends import faster_whisper
 from cascade.backends.hub import TOKENS_PAGE
-from cascade.config import AnyStage, CascadeConfig, FasterWhisperSettings, MainSpeakerSettings
+from cascade.config import CascadeConfig
 from cascade.errors import MissingExtraError, ModelError
 from cascade.machine import Machine
 from cascade.manifests import QUICK, Manifest, Needs, State, glance, models_of, worst
 from cascade.output.models import shown_size
 from cascade.provenance import extras_of, installed, requirements, versions
+from cascade.settings import AnyStage, MainSpeakerSettings
 
 CPU: Final = "cpu"
 
@@ -231,12 +231,11 @@ def _own_files(config: CascadeConfig) -> Iterator[Problem]:
             for path in stage.enrolment:
                 if why := _unreadable(path):
                     yield Problem(f"the enrolment '{path}' {why}", "name a recording of the main speaker alone")
-        elif isinstance(stage, FasterWhisperSettings) and not stage.models:
-            try:
-                faster_whisper.model_folder(stage.size)
-            except (MissingExtraError, ModelError) as error:
-                what, _, fix = str(error).partition("; ")
-                yield Problem(what, fix)
+        try:
+            stage.check_own_model()
+        except (MissingExtraError, ModelError) as error:
+            what, _, fix = str(error).partition("; ")
+            yield Problem(what, fix)
 
 
 def _unreadable(path: Path) -> str:

@@ -9,292 +9,33 @@
 
 Each stage must accept what the one before it gives. Durations end in `_s`. YAML 1.2 rules hold (`off` is a word), and
 types are strict: a word is no switch, and a quoted number is no number. Values are not echoed in errors.
-
-What a stage is made of is handed to its settings' `around`, and `load` hands it the real models; so tests can make the
-very stages of a configuration around models of their own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from cascade.answering.questions import Answerer
-from cascade.asr import Recogniser, Transcriber
-from cascade.audio import read_audio
-from cascade.backends import dvector, extractive, faster_whisper, silero
-from cascade.diarization import ClusteringSettings, Diarizer, Encoder, SpeechDetector
 from cascade.errors import ConfigError
-from cascade.gate import Everyone, GateSettings, MainSpeaker, OverlapPolicy, Profile, enrol
-from cascade.separation import Mixture
-from cascade.stage import Chain, Stage
-from cascade.types import (
-    SAMPLE_RATE,
-    AdmittedTurn,
-    Answer,
-    AudioChunk,
-    Mode,
-    Samples,
-    SeparatedChunk,
-    Span,
-    SpeakerTurn,
-    Utterance,
-    Vector,
-    seconds,
+from cascade.packaged import data_folder
+from cascade.settings import (
+    STRICT,
+    AnswererSettings,
+    AnyStage,
+    FilePath,
+    MainSpeakerSettings,
+    Settings,
+    StreamSettings,
+    stages_by_name,
 )
-
-log = logging.getLogger(__name__)
-
-LONGEST_ENROLMENT_S: Final = 60.0
-"""A minute says all about a voice; an hour by mistake would be listened to before anything else is."""
-
-ENROLMENT_PIECE_S: Final = 4.0
-"""An enrolment is heard in pieces of this length: in one long turn two similar voices would be one, unnoticed."""
-
-StageMaker: TypeAlias = Callable[[Mode], Stage[Any, Any]]
-"""Makes the stage anew for each stream, around a model that was loaded once."""
-
-_CLUSTERING, _GATE = ClusteringSettings(), GateSettings()
-
-_STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, strict=True)
-"""YAML has the types already. Laxer, `always: off` would mean false, and `threshold: true` 1.0."""
-
-
-_Path = Annotated[Path, Strict(False)]
-"""A path is text in YAML."""
-
-
-class _Settings(BaseModel):
-    """Settings of one stage. takes and gives are the types between which it stands; models names its manifests."""
-
-    model_config = _STRICT
-
-    takes: ClassVar[type]
-    gives: ClassVar[type]
-    extra: ClassVar[str | None] = None
-
-    use: str
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """Names of the manifests in models/ whose files this stage loads."""
-        return ()
-
-    @property
-    def own_files(self) -> tuple[Path, ...]:
-        """Files of the user's own that this stage reads, which no manifest knows."""
-        return ()
-
-    @property
-    def lookahead_s(self) -> float | None:
-        """The stage's lookahead in seconds, without loading anything; None: it needs the whole recording."""
-        return 0.0
-
-
-class StreamSettings(_Settings):
-    """Settings of a stage in the stream, which is to say of all but the answerer."""
-
-    def load(self, before: Callable[[], Chain]) -> StageMaker:
-        """Load the model; `before` makes a fresh chain of the stages in front of this one."""
-        raise NotImplementedError
-
-
-class AnswererSettings(_Settings):
-    """Settings of what answers questions; concurrency is how many may be asked at once."""
-
-    takes = Utterance
-    gives = Answer
-    concurrency: ClassVar[int] = 1
-
-    def load(self) -> Answerer:
-        """Load the answerer."""
-        raise NotImplementedError
-
-
-class MixtureSettings(StreamSettings):
-    """The mixture as the only source."""
-
-    takes = AudioChunk
-    gives = SeparatedChunk
-    use: Literal["mixture"]
-
-    def load(self, before: Callable[[], Chain]) -> StageMaker:
-        """Load nothing."""
-        return lambda _: Mixture()
-
-
-class _WindowOnly:
-    """Stands for the d-vector encoder where only the length of its window matters, so that it need not be loaded."""
-
-    window = 79 * 160 + 512
-    """80 frames of 512 samples, 160 apart; a test holds it against the network's own."""
-
-    def __call__(self, samples: Samples, /) -> Vector:
-        raise NotImplementedError("it only has a window")
-
-
-class OnlineClusteringSettings(StreamSettings):
-    """Silero VAD, d-vectors and online clustering (diarization.ClusteringSettings)."""
-
-    takes = SeparatedChunk
-    gives = SpeakerTurn
-    extra = "ondevice"
-    use: Literal["online_clustering"]
-    pause_s: float = Field(_CLUSTERING.pause_s, ge=0.2, le=2)
-    pad_s: float = Field(_CLUSTERING.pad_s, ge=0, le=0.2)
-    longest_s: float = Field(_CLUSTERING.longest_s, ge=6, le=28)
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The speech detector and the speaker encoder."""
-        return ("silero-vad-v6", "d-vector-ge2e")
-
-    @property
-    def lookahead_s(self) -> float | None:
-        """The pause that ends a turn, and what the last label depends on: with the encoder's window, so about 1 s."""
-        stage = self.around(lambda: lambda _: 0.0, _WindowOnly())(Mode.SELECTIVE)
-        return None if stage.lookahead is None else stage.lookahead / SAMPLE_RATE
-
-    def load(self, before: Callable[[], Chain]) -> StageMaker:
-        """Load both networks."""
-        return self.around(silero.load(), dvector.load())
-
-    def around(self, detector: Callable[[], SpeechDetector], encoder: Encoder) -> StageMaker:
-        """Return the stage around these models; the detector has a state, so each stream is given its own."""
-        settings = ClusteringSettings(pause_s=self.pause_s, pad_s=self.pad_s, longest_s=self.longest_s)
-        return lambda _: Diarizer(detector(), encoder, settings)
-
-
-class MainSpeakerSettings(StreamSettings):
-    """The gate (gate.GateSettings); enrolment names recordings of the main speaker alone."""
-
-    takes = SpeakerTurn
-    gives = AdmittedTurn
-    use: Literal["main_speaker"]
-    enrolment: Annotated[
-        tuple[_Path, ...],
-        Strict(False),
-        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-    ] = ()
-    threshold: float = Field(_GATE.threshold, ge=0, le=1)
-    min_turn_s: float = Field(_GATE.min_turn_s, ge=0, le=5)
-    hold_s: float = Field(_GATE.hold_s, ge=2, le=60)
-    overlap: OverlapPolicy = Field(_GATE.overlap, strict=False)
-    always: bool = _GATE.always
-
-    @property
-    def own_files(self) -> tuple[Path, ...]:
-        """The enrolment."""
-        return self.enrolment
-
-    @property
-    def lookahead_s(self) -> float | None:
-        """Nothing with an enrolment; else the time that turns are held for until somebody is dominant."""
-        return 0.0 if self.enrolment else self.hold_s
-
-    def load(self, before: Callable[[], Chain]) -> StageMaker:
-        """Listen to the enrolment, if there is one."""
-        profile = self._profile(before) if self.enrolment else None
-        settings = GateSettings(
-            threshold=self.threshold,
-            min_turn_s=self.min_turn_s,
-            hold_s=self.hold_s,
-            overlap=self.overlap,
-            always=self.always,
-        )
-        return lambda mode: MainSpeaker(settings, mode, profile)
-
-    def _profile(self, before: Callable[[], Chain]) -> Profile:
-        return enrol([(path.name, _turns(path, before)) for path in self.enrolment])
-
-
-class EveryoneSettings(StreamSettings):
-    """No gate: everyone is admitted, labelled."""
-
-    takes = SpeakerTurn
-    gives = AdmittedTurn
-    use: Literal["everyone"]
-
-    def load(self, before: Callable[[], Chain]) -> StageMaker:
-        """Load nothing."""
-        return Everyone
-
-
-class FasterWhisperSettings(StreamSettings):
-    """Whisper by faster-whisper; size is tiny.en (comes with the extra) or a folder in CTranslate2's format."""
-
-    takes = AdmittedTurn
-    gives = Utterance
-    extra = "ondevice"
-    use: Literal["faster_whisper"]
-    size: str = "tiny.en"
-    device: Literal["cpu", "cuda"] = "cpu"
-    compute_type: Literal["int8", "int8_float32", "int8_float16", "int16", "float16", "bfloat16", "float32"] = "int8"
-    cpu_threads: int = Field(0, ge=0, le=256)
-    language: str | None = Field("en", min_length=2, max_length=3)
-    beam_size: int = Field(1, ge=1, le=20)
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The packaged checkpoint; a folder of the user's own has no manifest."""
-        return ("whisper-tiny.en",) if self.size == faster_whisper.PACKAGED_MODEL else ()
-
-    @property
-    def own_files(self) -> tuple[Path, ...]:
-        """The files of a checkpoint of the user's own."""
-        return () if self.models else tuple(sorted(path for path in Path(self.size).glob("*") if path.is_file()))
-
-    def load(self, before: Callable[[], Chain]) -> StageMaker:
-        """Load the checkpoint."""
-        recognise = faster_whisper.load(
-            self.size,
-            device=self.device,
-            compute_type=self.compute_type,
-            cpu_threads=self.cpu_threads,
-            language=self.language,
-            beam_size=self.beam_size,
-        )
-        return self.around(recognise)
-
-    def around(self, recognise: Recogniser) -> StageMaker:
-        """Return the stage around this recogniser."""
-        return lambda _: Transcriber(recognise)
-
-
-class ExtractiveSettings(AnswererSettings):
-    """Answers with sentences of the transcript; no generation, no network."""
-
-    extra = "ondevice"
-    use: Literal["extractive"]
-    threshold: float = Field(extractive.THRESHOLD, ge=0, le=1)
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The word embeddings."""
-        return ("wordllama-256",)
-
-    def load(self) -> Answerer:
-        """Load the word embeddings."""
-        return extractive.load(threshold=self.threshold)
-
-
-AnyStage = Annotated[
-    MixtureSettings
-    | OnlineClusteringSettings
-    | MainSpeakerSettings
-    | EveryoneSettings
-    | FasterWhisperSettings
-    | ExtractiveSettings,
-    Field(discriminator="use"),
-]
+from cascade.types import AdmittedTurn, Answer, AudioChunk, Mode, SpeakerTurn, Utterance
 
 
 class BenchmarkSettings(BaseModel):
@@ -307,23 +48,25 @@ class BenchmarkSettings(BaseModel):
     option "I don't know" is offered. open_ended: ask without options. prompts: the folder of the prompt files.
     """
 
-    model_config = _STRICT
+    model_config = STRICT
 
-    data: _Path = Field(default_factory=lambda: data_folder("benchmarks") / "shmini" / "questions.json")
-    audio: _Path = Field(default_factory=lambda: data_folder("benchmarks") / "shmini")
-    references: _Path | None = Field(default_factory=lambda: data_folder("benchmarks") / "shmini" / "references.json")
+    data: FilePath = Field(default_factory=lambda: data_folder("benchmarks") / "shmini" / "questions.json")
+    audio: FilePath = Field(default_factory=lambda: data_folder("benchmarks") / "shmini")
+    references: FilePath | None = Field(
+        default_factory=lambda: data_folder("benchmarks") / "shmini" / "references.json"
+    )
     description: Literal[
         "main_speaker_desc", "main_speaker_desc_w_content", "main_speaker_desc_w_content_filter", "none"
     ] = "main_speaker_desc_w_content_filter"
     dont_know: bool = True
     open_ended: bool = False
-    prompts: _Path = Field(default_factory=lambda: data_folder("configs") / "prompts")
+    prompts: FilePath = Field(default_factory=lambda: data_folder("configs") / "prompts")
 
 
 class CascadeConfig(BaseModel):
     """A whole configuration: the stages in order, the answerer last if there is one; and a benchmark to run it on."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     stages: tuple[AnyStage, ...] = Field(strict=False)
     benchmark: BenchmarkSettings = Field(default_factory=BenchmarkSettings)
@@ -408,12 +151,6 @@ def load_config(name: str | Path) -> CascadeConfig:
         return _resolve(config, path.parent)
     # Raised out here so that pydantic's error, which holds the values, is not chained to this one.
     raise ConfigError("; ".join(problems))
-
-
-def data_folder(name: str) -> Path:
-    """Return the folder of configs or models that comes with cascade: in the package, or beside it in a checkout."""
-    inside = Path(__file__).parent / name
-    return inside if inside.is_dir() else Path(__file__).parent.parent / name
 
 
 def find_config(name: str | Path) -> Path:
@@ -522,7 +259,7 @@ def _explain(problem: Mapping[str, Any], document: _Document) -> str:
     return f"{where}: {key}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
 
 
-def _stage_at(location: Sequence[str | int]) -> type[_Settings] | None:
+def _stage_at(location: Sequence[str | int]) -> type[Settings] | None:
     return stages_by_name().get(str(location[2])) if len(location) > 2 and location[0] == "stages" else None
 
 
@@ -546,12 +283,6 @@ def _kind(value: object) -> str:
     return next((name for kind, name in names.items() if isinstance(value, kind)), f"a {type(value).__name__}")
 
 
-def stages_by_name() -> dict[str, type[_Settings]]:
-    """Return the closed list: each `use:` name and its settings."""
-    members: tuple[type[_Settings], ...] = AnyStage.__origin__.__args__  # type: ignore[attr-defined]
-    return {member.model_fields["use"].annotation.__args__[0]: member for member in members}  # type: ignore[union-attr]
-
-
 def _check_fit(config: CascadeConfig, document: _Document) -> None:
     """Raise ConfigError unless each stage takes what the one before it gives."""
     given: type = AudioChunk
@@ -566,7 +297,7 @@ def _check_fit(config: CascadeConfig, document: _Document) -> None:
         raise ConfigError(f"{document.path}: {ends}{_after(given)}")
 
 
-def _gap(given: type, stage: _Settings) -> str:
+def _gap(given: type, stage: Settings) -> str:
     """Say what is missing between two stages that do not fit."""
     if given is SpeakerTurn and stage.takes in (AdmittedTurn, Utterance):
         return ": nothing may be transcribed that has not passed a gate; add 'use: main_speaker' before it"
@@ -591,16 +322,3 @@ def _resolve(config: CascadeConfig, folder: Path) -> CascadeConfig:
         if isinstance(stage, MainSpeakerSettings) and stage.enrolment:
             return config.with_enrolment([folder / path for path in stage.enrolment])
     return config
-
-
-def _turns(path: Path, before: Callable[[], Chain]) -> list[SpeakerTurn]:
-    """Return the turns of a recording, or of its first LONGEST_ENROLMENT_S, each piece heard by itself."""
-    samples = read_audio(path, limit_s=LONGEST_ENROLMENT_S)
-    if len(samples) >= seconds(LONGEST_ENROLMENT_S):
-        log.warning("enrolment %s: only its first %.0f s are used", path.name, LONGEST_ENROLMENT_S)
-    size = seconds(ENROLMENT_PIECE_S)
-    turns: list[SpeakerTurn] = []
-    for start in range(0, len(samples), size):
-        piece, chain = samples[start : start + size], before()
-        turns += [*chain.push(AudioChunk(Span(0, len(piece)), piece)), *chain.flush()]
-    return turns

@@ -25,6 +25,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from cascade.backends.packages import package_file
 from cascade.errors import MissingExtraError, ModelError
 from cascade.output.models import Recorded, Store, length_of, sha256_of, shown_size
+from cascade.packaged import data_folder
 
 UNPINNED: Final = "unpinned"
 """The folder of a model whose manifest names no revision: it is the one that its first pull found."""
@@ -198,8 +199,7 @@ class Stages(Protocol):
 
 def manifests() -> dict[str, Manifest]:
     """Return all manifests by name; ModelError for one that is not valid."""
-    inside = Path(__file__).parent / "models"
-    folder = inside if inside.is_dir() else Path(__file__).parent.parent / "models"
+    folder = data_folder("models")
     read = [_read(path) for path in sorted(folder.glob("*.yaml"))]
     return {manifest.name: manifest for manifest in read}
 

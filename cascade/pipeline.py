@@ -21,9 +21,10 @@ from typing import Any, Never, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from cascade.answering.questions import Answerer, question_of
-from cascade.config import CascadeConfig, StageMaker, StreamSettings
+from cascade.config import CascadeConfig
 from cascade.errors import AudioError, BackendError, CascadeError, ConfigError
 from cascade.manifests import check_models
+from cascade.settings import StageMaker, StreamSettings
 from cascade.stage import Chain, Stage
 from cascade.types import AdmittedTurn, Answer, AudioChunk, Mode, Question, Span, Transcript, Utterance, Withheld
 

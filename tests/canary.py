@@ -22,16 +22,16 @@ import soundfile
 from cascade.answering.questions import Answerer
 from cascade.asr import RecognisedWord, Recognition
 from cascade.backends.extractive import ExtractiveAnswerer
-from cascade.config import (
+from cascade.config import CascadeConfig
+from cascade.pipeline import Cascade, StageLoader, load_stages
+from cascade.settings import (
     AnswererSettings,
-    CascadeConfig,
     ExtractiveSettings,
     FasterWhisperSettings,
     OnlineClusteringSettings,
     StageMaker,
     StreamSettings,
 )
-from cascade.pipeline import Cascade, StageLoader, load_stages
 from cascade.stage import Chain
 from cascade.types import SAMPLE_RATE, AudioChunk, Mode, Samples, Span, Vector, seconds
 

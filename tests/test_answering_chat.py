@@ -26,8 +26,8 @@ from cascade.answering.chat import (
 )
 from cascade.answering.prompts import Prompt
 from cascade.answering.questions import LETTERS, question_of
-from cascade.config import data_folder
 from cascade.errors import ConfigError
+from cascade.packaged import data_folder
 from cascade.types import Outcome, Transcript
 
 OPTIONS = ("nine", "ten", "eleven", "I don't know")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cascade.answering.prompts import NO_SPEECH, Prompt, fill, load_prompt
-from cascade.config import data_folder
 from cascade.errors import ConfigError
+from cascade.packaged import data_folder
 from cascade.types import (
     Admission,
     AdmitReason,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cascade.answering.spending import Budget, Price, Usage, read_prices, usage_of
-from cascade.config import data_folder
 from cascade.errors import BackendError, ConfigError
+from cascade.packaged import data_folder
 
 PRICE = Price(2.0, 1.0, 4.0)
 MILLIONS = st.integers(0, 5).map(lambda number: number * 1_000_000)

@@ -24,7 +24,7 @@ TREES = {
 # Modules in the order in which they may import each other: each only from the lines above its own, or earlier in it.
 # Within the path of the data (the long line) a stage may look back at those before it, never ahead.
 ORDER = (
-    ("errors",),
+    ("errors", "packaged"),
     ("types",),
     ("stage",),
     (
@@ -41,6 +41,7 @@ ORDER = (
     ("manifests", "pull", "machine"),
     ("output.files",),
     ("output.cache",),
+    ("settings",),
     ("config",),
     ("provenance",),
     ("check",),
@@ -71,7 +72,7 @@ PLAIN_LIBRARIES = {
     "packaging": {"provenance"},
     "platformdirs": {"manifests"},
     "requests": {"backends.hub"},
-    "pydantic": {"config", "manifests", "shbench.items", "shbench.paper"},
+    "pydantic": {"config", "manifests", "settings", "shbench.items", "shbench.paper"},
     "ruamel": {"answering.spending", "backends.pyannote", "config", "manifests", "shbench.paper"},
     "tenacity": {"backends.openai"},
     "typer": {"cli"},

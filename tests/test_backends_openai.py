@@ -27,9 +27,9 @@ from cascade.answering.questions import question_of
 from cascade.answering.spending import Price
 from cascade.backends import openai
 from cascade.backends.openai import OpenAIAnswerer, check_url, is_loopback
-from cascade.config import data_folder
 from cascade.errors import BackendError, ConfigError, NotReadyError
 from cascade.output.cache import ResponseCache
+from cascade.packaged import data_folder
 from cascade.types import (
     Admission,
     AdmitReason,

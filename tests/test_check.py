@@ -13,11 +13,12 @@ from typing import Any, Literal
 import pytest
 
 from cascade.check import Report, examine
-from cascade.config import AnswererSettings, CascadeConfig, StreamSettings, load_config
+from cascade.config import CascadeConfig, load_config
 from cascade.errors import ModelError
 from cascade.machine import Gpu, Machine
 from cascade.manifests import manifests
 from cascade.pipeline import Cascade, load_stages
+from cascade.settings import AnswererSettings, StreamSettings
 from cascade.types import SAMPLE_RATE, AdmittedTurn, AudioChunk, Mode, SeparatedChunk, SpeakerTurn, Utterance
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,7 +78,7 @@ def test_a_whisper_of_the_users_own_must_be_there(tmp_path: Path) -> None:
     report = examine(changed("faster_whisper", size=str(tmp_path / "large-v3")))
     (problem,) = report.problems
     assert problem.what.startswith(f"no Whisper model at '{tmp_path / 'large-v3'}'")
-    assert problem.fix.startswith("download one")
+    assert problem.fix.startswith("get one with: python -m cascade models pull faster-whisper-large-v3")
     assert report.rows[3].models == {}
 
 

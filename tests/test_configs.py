@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cascade.config import CascadeConfig, MainSpeakerSettings, data_folder, load_config, stages_by_name
+from cascade.config import CascadeConfig, load_config
+from cascade.packaged import data_folder
+from cascade.settings import MainSpeakerSettings, stages_by_name
 from cascade.types import AdmittedTurn, AudioChunk
 
 FILES = sorted(data_folder("configs").glob("*.yaml"))

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cascade.answering.questions import Answerer
-from cascade.config import CascadeConfig, StreamSettings, load_config
+from cascade.config import CascadeConfig, load_config
 from cascade.errors import AudioError, BackendError, CascadeError, ConfigError, QuestionError
 from cascade.pipeline import Cascade, Distribution, Listening, load_stages
+from cascade.settings import StreamSettings
 from cascade.stage import Chain, Stage
 from cascade.types import (
     Admission,

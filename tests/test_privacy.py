@@ -31,19 +31,14 @@ from cascade import provenance
 from cascade.answering.questions import question_of
 from cascade.audio import open_audio
 from cascade.backends import TELEMETRY_OFF
-from cascade.config import (
-    CascadeConfig,
-    MainSpeakerSettings,
-    StageMaker,
-    StreamSettings,
-    data_folder,
-    load_config,
-)
+from cascade.config import CascadeConfig, load_config
 from cascade.errors import CascadeError
 from cascade.gate import GateSettings, MainSpeaker, Profile
 from cascade.output.recordings import Heard, write
+from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, StageLoader
 from cascade.rendering import transcript_lines
+from cascade.settings import MainSpeakerSettings, StageMaker, StreamSettings
 from cascade.stage import Chain, Stage
 from cascade.types import (
     AdmittedTurn,

@@ -80,7 +80,7 @@ def test_every_reason_is_explained() -> None:
 
 
 def test_every_setting_is_explained_with_its_default() -> None:
-    from cascade.config import stages_by_name
+    from cascade.settings import stages_by_name
 
     table = README.split("## Configurations")[1].split("## What is kept")[0]
     for name, settings in stages_by_name().items():

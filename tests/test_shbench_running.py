@@ -146,9 +146,9 @@ def test_the_same_question_twice_is_asked_once(folder: Path, tmp_path: Path) -> 
 
 
 def test_questions_are_asked_at_once_where_the_answerer_allows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cascade.config import ExtractiveSettings
+    from cascade.settings import ExtractiveSettings
 
-    monkeypatch.setattr(ExtractiveSettings, "concurrency", 6)
+    monkeypatch.setattr(ExtractiveSettings, "questions_at_once", 6)
     together, most, lock = 0, 0, Lock()
 
     class Slow:

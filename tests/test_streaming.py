@@ -23,18 +23,12 @@ from hypothesis import strategies as st
 from cascade.asr import Recognition
 from cascade.audio import read_audio
 from cascade.backends import dvector, silero
-from cascade.config import (
-    CascadeConfig,
-    FasterWhisperSettings,
-    OnlineClusteringSettings,
-    StageMaker,
-    StreamSettings,
-    load_config,
-)
+from cascade.config import CascadeConfig, load_config
 from cascade.diarization import Encoder, SpeechDetector
 from cascade.gate import GateSettings
 from cascade.pipeline import Cascade, Decision, Listening, load_stages
 from cascade.separation import LoudestSource, Separator
+from cascade.settings import FasterWhisperSettings, OnlineClusteringSettings, StageMaker, StreamSettings
 from cascade.stage import Chain
 from cascade.types import (
     SAMPLE_RATE,

@@ -55,7 +55,7 @@ def load(
         MissingExtraError: xllamacpp is not installed.
         ModelError: The file is missing, or is no model that llama.cpp can load.
     """
-    _check_gguf(model)
+    check_gguf(model)
     try:
         import xllamacpp
     except ModuleNotFoundError:
@@ -81,7 +81,7 @@ def load(
     return LlamaCppAnswerer(server.handle_chat_completions, prompts, sampling=sampling, reuse_prompt=reuse_prompt)
 
 
-def _check_gguf(model: Path) -> None:
+def check_gguf(model: Path) -> None:
     """Raise ModelError unless the file begins as a GGUF file does."""
     try:
         with model.open("rb") as file:

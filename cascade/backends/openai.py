@@ -329,7 +329,8 @@ class OpenAIAnswerer:
             reraise=True,
         )
         try:
-            return retrying(self._ask, request)
+            reply: Reply | FaultError = retrying(self._ask, request)
+            return reply
         except FaultError as error:
             # Without its traceback, whose frames hold the prompt.
             return error.with_traceback(None)
@@ -467,5 +468,5 @@ def _wait(state: Any) -> float:
 
     retry_after_s = getattr(state.outcome.exception(), "retry_after_s", None)
     if retry_after_s is None:
-        return wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S)(state)
+        return float(wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S)(state))
     return float(retry_after_s + wait_random(0, FIRST_WAIT_S)(state))

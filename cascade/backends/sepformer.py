@@ -33,6 +33,10 @@ _ALLOWED_TAG: Final = re.compile(
 )
 
 
+MODELS: Final = ("sepformer-whamr16k", "sepformer-whamr", "sepformer-wsj02mix", "sepformer-libri2mix")
+"""The models that have a manifest; the first hears at 16 kHz, and was trained on noise and reverberation."""
+
+
 class SepFormer:
     """Windows (n_windows, n_samples) -> sources (n_windows, n_sources, n_samples), both at `rate`.
 
@@ -68,11 +72,16 @@ def load(folder: Path | str, *, device: str = "cpu", threads: int = 0) -> SepFor
         ModelError: a file is missing or is not what it should be, or the model does not tell its sample rate.
     """
     folder = Path(folder)
-    _check_files(folder)
-    _check_hyperparameters(folder / HYPERPARAMETERS)
+    check_folder(folder)
     model = _read(folder, _device(device, threads))
     _check_weights(folder, model)
     return SepFormer(model, _whole(folder, model, "sample_rate"), _whole(folder, model, "num_spks"))
+
+
+def check_folder(folder: Path) -> None:
+    """Look whether a folder holds a model, without loading it; ModelError says what is wrong."""
+    _check_files(folder)
+    _check_hyperparameters(folder / HYPERPARAMETERS)
 
 
 def _check_files(folder: Path) -> None:

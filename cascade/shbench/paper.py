@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cascade.config import data_folder
 from cascade.errors import ItemsError
+from cascade.packaged import data_folder
 from cascade.scoring.efficacy import Speaker
 from cascade.types import Mode
 

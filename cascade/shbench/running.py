@@ -143,7 +143,7 @@ def _do(
             asked[answer_key(hearing, mode, question)] = (item, mode, question)
     missing = [key for key in asked if key not in journal]
     answerer = plan.config.answerer
-    pool = ThreadPoolExecutor(max_workers=1 if answerer is None else answerer.concurrency)
+    pool = ThreadPoolExecutor(max_workers=1 if answerer is None else answerer.questions_at_once)
     try:
         failures = pool.map(lambda key: _ask(journal, cascade, key, *asked[key]), missing)
         yield from (Failed(recording.name, error) for error in failures if error is not None)

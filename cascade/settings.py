@@ -1,0 +1,587 @@
+"""The settings of each stage: what it takes and gives, what it needs, and how it is made.
+
+What a stage is made of is handed to its settings' `around`, and `load` hands it the real models; so tests can make the
+very stages of a configuration around models of their own. The list of stages is closed: AnyStage.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
+
+from cascade.answering.chat import load_prompts
+from cascade.answering.questions import Answerer
+from cascade.answering.spending import read_prices
+from cascade.asr import Recogniser, Transcriber
+from cascade.audio import read_audio
+from cascade.backends import dvector, extractive, faster_whisper, llamacpp, openai, pyannote, sepformer, silero, whisper
+from cascade.diarization import (
+    ClusteringSettings,
+    DiarizationModel,
+    Diarizer,
+    Encoder,
+    SpeechDetector,
+    WholeRecordingDiarizer,
+)
+from cascade.gate import Everyone, GateSettings, MainSpeaker, OverlapPolicy, Profile, enrol
+from cascade.manifests import folder_of
+from cascade.output.cache import ResponseCache
+from cascade.packaged import data_folder
+from cascade.separation import LoudestSource, Mixture, Separate, Separator
+from cascade.stage import Chain, Stage
+from cascade.types import (
+    SAMPLE_RATE,
+    AdmittedTurn,
+    Answer,
+    AudioChunk,
+    Mode,
+    Samples,
+    SeparatedChunk,
+    Span,
+    SpeakerTurn,
+    Utterance,
+    Vector,
+    seconds,
+)
+
+log = logging.getLogger(__name__)
+
+LONGEST_ENROLMENT_S: Final = 60.0
+"""A minute says all about a voice; an hour by mistake would be listened to before anything else is."""
+
+ENROLMENT_PIECE_S: Final = 4.0
+"""An enrolment is heard in pieces of this length: in one long turn two similar voices would be one, unnoticed."""
+
+StageMaker: TypeAlias = Callable[[Mode], Stage[Any, Any]]
+"""Makes the stage anew for each stream, around a model that was loaded once."""
+
+_CLUSTERING, _GATE = ClusteringSettings(), GateSettings()
+
+STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, strict=True)
+"""YAML has the types already. Laxer, `always: off` would mean false, and `threshold: true` 1.0."""
+
+
+FilePath = Annotated[Path, Strict(False)]
+"""A path is text in YAML."""
+
+
+class Settings(BaseModel):
+    """Settings of one stage. takes and gives are the types between which it stands; models names its manifests."""
+
+    model_config = STRICT
+
+    takes: ClassVar[type]
+    gives: ClassVar[type]
+    extra: ClassVar[str | None] = None
+
+    use: str
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the manifests in models/ whose files this stage loads."""
+        return ()
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """Files of the user's own that this stage reads, which no manifest knows."""
+        return ()
+
+    def check_own_model(self) -> None:
+        """Look at a model of the user's own without loading it; MissingExtraError or ModelError says what is wrong."""
+
+    @property
+    def lookahead_s(self) -> float | None:
+        """The stage's lookahead in seconds, without loading anything; None: it needs the whole recording."""
+        return 0.0
+
+
+class StreamSettings(Settings):
+    """Settings of a stage in the stream, which is to say of all but the answerer."""
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load the model; `before` makes a fresh chain of the stages in front of this one."""
+        raise NotImplementedError
+
+
+class AnswererSettings(Settings):
+    """Settings of what answers questions."""
+
+    takes = Utterance
+    gives = Answer
+
+    @property
+    def questions_at_once(self) -> int:
+        """How many questions may be asked at the same time."""
+        return 1
+
+    def load(self) -> Answerer:
+        """Load the answerer."""
+        raise NotImplementedError
+
+
+class MixtureSettings(StreamSettings):
+    """The mixture as the only source."""
+
+    takes = AudioChunk
+    gives = SeparatedChunk
+    use: Literal["mixture"]
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load nothing."""
+        return lambda _: Mixture()
+
+
+Device = Literal["cpu", "cuda"]
+
+
+def _found(model: str, names: Collection[str]) -> Path:
+    """Return the folder of a model that has a name here, or else the folder that is named."""
+    return folder_of(model) if model in names else Path(model)
+
+
+def _own(model: str, names: Collection[str]) -> tuple[Path, ...]:
+    """Return the files of a model of the user's own, none where it has a name here."""
+    return () if model in names else tuple(sorted(path for path in Path(model).rglob("*") if path.is_file()))
+
+
+class SepFormerSettings(StreamSettings):
+    """SepFormer; model is one of speechbrain's that have a manifest, or a folder in its format."""
+
+    takes = AudioChunk
+    gives = SeparatedChunk
+    extra = "paper"
+    use: Literal["sepformer"]
+    model: str = sepformer.MODELS[0]
+    device: Device = "cpu"
+    window_s: float = Field(4.0, ge=1, le=30)
+    hop_s: float = Field(2.0, ge=0.5, le=30)
+    batch: int = Field(1, ge=1, le=64)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The separator, unless it is the user's own, and the encoder that keeps the sources in order."""
+        return (*((self.model,) if self.model in sepformer.MODELS else ()), "d-vector-ge2e")
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """The files of a model of the user's own."""
+        return _own(self.model, sepformer.MODELS)
+
+    def check_own_model(self) -> None:
+        """Look whether a folder of the user's own holds a model."""
+        if self.model not in sepformer.MODELS:
+            sepformer.check_folder(Path(self.model))
+
+    @property
+    def lookahead_s(self) -> float | None:
+        """A window, and the hops to the last one of a batch."""
+        return self.window_s + (self.batch - 1) * self.hop_s
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load the separator and the encoder."""
+        model = sepformer.load(_found(self.model, sepformer.MODELS), device=self.device)
+        return self.around(model, model.rate, model.n_sources, dvector.load())
+
+    def around(self, separate: Separate, rate: int, n_sources: int, encode: Encoder) -> StageMaker:
+        """Return the stage around these models."""
+        return lambda _: Separator(
+            separate,
+            rate=rate,
+            n_sources=n_sources,
+            window_s=self.window_s,
+            hop_s=self.hop_s,
+            batch=self.batch,
+            encode=encode,
+        )
+
+
+class LoudestSourceSettings(StreamSettings):
+    """The paper's choice of the main speaker: the source that is loudest over the recording."""
+
+    takes = SeparatedChunk
+    gives = SpeakerTurn
+    use: Literal["loudest_source"]
+
+    @property
+    def lookahead_s(self) -> float | None:
+        """The whole recording."""
+        return None
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load nothing."""
+        return lambda _: LoudestSource()
+
+
+class PyannoteSettings(StreamSettings):
+    """pyannote.audio's speaker diarization; model is community-1, or a folder that holds a whole pipeline."""
+
+    takes = SeparatedChunk
+    gives = SpeakerTurn
+    extra = "paper"
+    use: Literal["pyannote"]
+    model: str = pyannote.MODEL
+    device: Device = "cpu"
+    min_speakers: int | None = Field(None, ge=1, le=50)
+    max_speakers: int | None = Field(None, ge=1, le=50)
+    batch_size: int | None = Field(None, ge=1, le=1024)
+    pause_s: float = Field(0.5, ge=0, le=5)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The pipeline, unless it is the user's own."""
+        return (self.model,) if self.model == pyannote.MODEL else ()
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """The files of a pipeline of the user's own."""
+        return _own(self.model, (pyannote.MODEL,))
+
+    def check_own_model(self) -> None:
+        """Look whether a folder of the user's own holds a pipeline."""
+        if self.model != pyannote.MODEL:
+            pyannote.check_folder(Path(self.model))
+
+    @property
+    def lookahead_s(self) -> float | None:
+        """The whole recording."""
+        return None
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load the pipeline."""
+        return self.around(
+            pyannote.load(
+                _found(self.model, (pyannote.MODEL,)),
+                device=self.device,
+                min_speakers=self.min_speakers,
+                max_speakers=self.max_speakers,
+                batch_size=self.batch_size,
+            )
+        )
+
+    def around(self, diarize: DiarizationModel) -> StageMaker:
+        """Return the stage around this model."""
+        return lambda _: WholeRecordingDiarizer(diarize, pause_s=self.pause_s)
+
+
+class _WindowOnly:
+    """Stands for the d-vector encoder where only the length of its window matters, so that it need not be loaded."""
+
+    window = 79 * 160 + 512
+    """80 frames of 512 samples, 160 apart; a test holds it against the network's own."""
+
+    def __call__(self, samples: Samples, /) -> Vector:
+        raise NotImplementedError("it only has a window")
+
+
+class OnlineClusteringSettings(StreamSettings):
+    """Silero VAD, d-vectors and online clustering (diarization.ClusteringSettings)."""
+
+    takes = SeparatedChunk
+    gives = SpeakerTurn
+    extra = "ondevice"
+    use: Literal["online_clustering"]
+    pause_s: float = Field(_CLUSTERING.pause_s, ge=0.2, le=2)
+    pad_s: float = Field(_CLUSTERING.pad_s, ge=0, le=0.2)
+    longest_s: float = Field(_CLUSTERING.longest_s, ge=6, le=28)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The speech detector and the speaker encoder."""
+        return ("silero-vad-v6", "d-vector-ge2e")
+
+    @property
+    def lookahead_s(self) -> float | None:
+        """The pause that ends a turn, and what the last label depends on: with the encoder's window, so about 1 s."""
+        stage = self.around(lambda: lambda _: 0.0, _WindowOnly())(Mode.SELECTIVE)
+        return None if stage.lookahead is None else stage.lookahead / SAMPLE_RATE
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load both networks."""
+        return self.around(silero.load(), dvector.load())
+
+    def around(self, detector: Callable[[], SpeechDetector], encoder: Encoder) -> StageMaker:
+        """Return the stage around these models; the detector has a state, so each stream is given its own."""
+        settings = ClusteringSettings(pause_s=self.pause_s, pad_s=self.pad_s, longest_s=self.longest_s)
+        return lambda _: Diarizer(detector(), encoder, settings)
+
+
+class MainSpeakerSettings(StreamSettings):
+    """The gate (gate.GateSettings); enrolment names recordings of the main speaker alone."""
+
+    takes = SpeakerTurn
+    gives = AdmittedTurn
+    use: Literal["main_speaker"]
+    enrolment: Annotated[
+        tuple[FilePath, ...],
+        Strict(False),
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    ] = ()
+    threshold: float = Field(_GATE.threshold, ge=0, le=1)
+    min_turn_s: float = Field(_GATE.min_turn_s, ge=0, le=5)
+    hold_s: float = Field(_GATE.hold_s, ge=2, le=60)
+    overlap: OverlapPolicy = Field(_GATE.overlap, strict=False)
+    always: bool = _GATE.always
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """The enrolment."""
+        return self.enrolment
+
+    @property
+    def lookahead_s(self) -> float | None:
+        """Nothing with an enrolment; else the time that turns are held for until somebody is dominant."""
+        return 0.0 if self.enrolment else self.hold_s
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Listen to the enrolment, if there is one."""
+        profile = self._profile(before) if self.enrolment else None
+        settings = GateSettings(
+            threshold=self.threshold,
+            min_turn_s=self.min_turn_s,
+            hold_s=self.hold_s,
+            overlap=self.overlap,
+            always=self.always,
+        )
+        return lambda mode: MainSpeaker(settings, mode, profile)
+
+    def _profile(self, before: Callable[[], Chain]) -> Profile:
+        return enrol([(path.name, _turns(path, before)) for path in self.enrolment])
+
+
+class EveryoneSettings(StreamSettings):
+    """No gate: everyone is admitted, labelled."""
+
+    takes = SpeakerTurn
+    gives = AdmittedTurn
+    use: Literal["everyone"]
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load nothing."""
+        return Everyone
+
+
+class WhisperSettings(StreamSettings):
+    """Whisper by OpenAI's own package; size is large-v3, or a checkpoint file of the user's own."""
+
+    takes = AdmittedTurn
+    gives = Utterance
+    extra = "paper"
+    use: Literal["whisper"]
+    size: str = whisper.DEFAULT_SIZE
+    device: Device = "cpu"
+    fp16: bool = False
+    language: str | None = Field("en", min_length=2, max_length=3)
+    beam_size: int = Field(1, ge=1, le=20)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The checkpoint, unless it is the user's own."""
+        return (whisper.MANIFEST,) if self.size == whisper.DEFAULT_SIZE else ()
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """A checkpoint of the user's own."""
+        return () if self.models else (whisper.checkpoint_file(Path(self.size)),)
+
+    def check_own_model(self) -> None:
+        """Look whether a checkpoint of the user's own is there."""
+        if not self.models:
+            whisper.checkpoint_file(Path(self.size))
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load the checkpoint."""
+        return self.around(
+            whisper.load(
+                folder_of(whisper.MANIFEST) if self.models else Path(self.size),
+                device=self.device,
+                fp16=self.fp16,
+                language=self.language,
+                beam_size=self.beam_size,
+            )
+        )
+
+    def around(self, recognise: Recogniser) -> StageMaker:
+        """Return the stage around this recogniser."""
+        return lambda _: Transcriber(recognise)
+
+
+class FasterWhisperSettings(StreamSettings):
+    """Whisper by faster-whisper; size is tiny.en (comes with the extra), large-v3, large-v3-turbo or a folder."""
+
+    takes = AdmittedTurn
+    gives = Utterance
+    extra = "ondevice"
+    use: Literal["faster_whisper"]
+    size: str = "tiny.en"
+    device: Literal["cpu", "cuda"] = "cpu"
+    compute_type: Literal["int8", "int8_float32", "int8_float16", "int16", "float16", "bfloat16", "float32"] = "int8"
+    cpu_threads: int = Field(0, ge=0, le=256)
+    language: str | None = Field("en", min_length=2, max_length=3)
+    beam_size: int = Field(1, ge=1, le=20)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The checkpoint of that size; a folder of the user's own has no manifest."""
+        return (faster_whisper.MANIFESTS[self.size],) if self.size in faster_whisper.MANIFESTS else ()
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """The files of a checkpoint of the user's own."""
+        return _own(self.size, faster_whisper.MANIFESTS)
+
+    def check_own_model(self) -> None:
+        """Look whether a folder of the user's own holds a checkpoint."""
+        if not self.models:
+            faster_whisper.model_folder(self.size)
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load the checkpoint."""
+        packaged = self.size == faster_whisper.PACKAGED_MODEL
+        recognise = faster_whisper.load(
+            self.size if packaged or not self.models else str(folder_of(*self.models)),
+            device=self.device,
+            compute_type=self.compute_type,
+            cpu_threads=self.cpu_threads,
+            language=self.language,
+            beam_size=self.beam_size,
+        )
+        return self.around(recognise)
+
+    def around(self, recognise: Recogniser) -> StageMaker:
+        """Return the stage around this recogniser."""
+        return lambda _: Transcriber(recognise)
+
+
+class ExtractiveSettings(AnswererSettings):
+    """Answers with sentences of the transcript; no generation, no network."""
+
+    extra = "ondevice"
+    use: Literal["extractive"]
+    threshold: float = Field(extractive.THRESHOLD, ge=0, le=1)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The word embeddings."""
+        return ("wordllama-256",)
+
+    def load(self) -> Answerer:
+        """Load the word embeddings."""
+        return extractive.load(threshold=self.threshold)
+
+
+class OpenAISettings(AnswererSettings):
+    """A chat model behind OpenAI's protocol; base_url names another server than OpenAI's own.
+
+    The key is in the environment variable api_key_env; a server on this machine needs none. max_cost is in US dollars,
+    and cache the folder in which replies are kept.
+    """
+
+    extra = "chat"
+    use: Literal["openai"]
+    model: str = Field("gpt-4o", min_length=1)
+    base_url: str | None = None
+    api_key_env: str = Field(openai.KEY_VARIABLE, pattern="^[A-Za-z_][A-Za-z0-9_]*$")
+    concurrency: int = Field(openai.CONCURRENCY, ge=1, le=256)
+    requests_per_minute: float | None = Field(None, gt=0)
+    tokens_per_minute: float | None = Field(None, gt=0)
+    timeout_s: float = Field(openai.TIMEOUT_S, gt=0, le=3600)
+    max_retries: int = Field(openai.MAX_RETRIES, ge=0, le=100)
+    max_cost: float | None = Field(None, ge=0)
+    cache: FilePath | None = None
+
+    @property
+    def questions_at_once(self) -> int:
+        """The most requests at a time."""
+        return self.concurrency
+
+    @property
+    def key_variable(self) -> str | None:
+        """The environment variable that must hold a key, None for a server on this machine."""
+        return None if openai.is_loopback(openai.check_url(self.base_url)) else self.api_key_env
+
+    def load(self) -> Answerer:
+        """Make the client; nothing is sent before the first question."""
+        return openai.load(
+            self.model,
+            prompts=load_prompts(data_folder("configs") / "prompts"),
+            base_url=self.base_url,
+            api_key_env=self.api_key_env,
+            concurrency=self.concurrency,
+            requests_per_minute=self.requests_per_minute,
+            tokens_per_minute=self.tokens_per_minute,
+            timeout_s=self.timeout_s,
+            max_retries=self.max_retries,
+            max_cost=self.max_cost,
+            prices=read_prices(data_folder("models") / "prices" / "openai.yaml"),
+            cache=None if self.cache is None else ResponseCache(self.cache),
+        )
+
+
+class LlamaCppSettings(AnswererSettings):
+    """A chat model in a GGUF file, run in this process by llama.cpp."""
+
+    extra = "llamacpp"
+    use: Literal["llamacpp"]
+    model: FilePath
+    context: int = Field(llamacpp.CONTEXT, ge=512, le=1_000_000)
+    threads: int = Field(0, ge=0, le=256)
+    gpu_layers: int = Field(-1, ge=-1, le=1000)
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """The model."""
+        return (self.model,)
+
+    def check_own_model(self) -> None:
+        """Look whether the file is a model."""
+        llamacpp.check_gguf(self.model)
+
+    def load(self) -> Answerer:
+        """Load the model."""
+        return llamacpp.load(
+            self.model,
+            prompts=load_prompts(data_folder("configs") / "prompts"),
+            context=self.context,
+            threads=self.threads,
+            gpu_layers=self.gpu_layers,
+        )
+
+
+AnyStage = Annotated[
+    MixtureSettings
+    | SepFormerSettings
+    | OnlineClusteringSettings
+    | LoudestSourceSettings
+    | PyannoteSettings
+    | MainSpeakerSettings
+    | EveryoneSettings
+    | WhisperSettings
+    | FasterWhisperSettings
+    | ExtractiveSettings
+    | OpenAISettings
+    | LlamaCppSettings,
+    Field(discriminator="use"),
+]
+
+
+def stages_by_name() -> dict[str, type[Settings]]:
+    """Return the closed list: each `use:` name and its settings."""
+    members: tuple[type[Settings], ...] = AnyStage.__origin__.__args__  # type: ignore[attr-defined]
+    return {member.model_fields["use"].annotation.__args__[0]: member for member in members}  # type: ignore[union-attr]
+
+
+def _turns(path: Path, before: Callable[[], Chain]) -> list[SpeakerTurn]:
+    """Return the turns of a recording, or of its first LONGEST_ENROLMENT_S, each piece heard by itself."""
+    samples = read_audio(path, limit_s=LONGEST_ENROLMENT_S)
+    if len(samples) >= seconds(LONGEST_ENROLMENT_S):
+        log.warning("enrolment %s: only its first %.0f s are used", path.name, LONGEST_ENROLMENT_S)
+    size = seconds(ENROLMENT_PIECE_S)
+    turns: list[SpeakerTurn] = []
+    for start in range(0, len(samples), size):
+        piece, chain = samples[start : start + size], before()
+        turns += [*chain.push(AudioChunk(Span(0, len(piece)), piece)), *chain.flush()]
+    return turns
