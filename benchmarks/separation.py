@@ -5,7 +5,7 @@
 The network is the published one (26 million parameters, hyperparameters of sepformer-wsj02mix) with random weights: its
 speed and memory do not depend on what they are. Each row runs in a process of its own; a process that asks for more
 memory than the limit is refused it, so that the machine stays up. Compare rows only within one run: they depend on what
-else the machine does.
+else the machine does (load: its load average when the row was done).
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from cascade.backends import sepformer
 from cascade.errors import CascadeError
@@ -78,6 +76,9 @@ pretrainer: !new:speechbrain.utils.parameter_transfer.Pretrainer
     decoder: !ref <Decoder>
 """
 """Of the published models; sepformer-whamr16k's differ in the sample rate only."""
+
+LINE = "{:>8}  {:9} {:>6} {:>9} {:>12} {:>5}  {}"
+"""Columns; load is the machine's load average over the last minute, once the row is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +149,11 @@ def measured(folder: Path, way: str, duration_s: float, threads: int, limit_gb: 
     return Row(**json.loads(done.stdout))
 
 
-def cells(row: Row, way: str, duration_s: float) -> list[str]:
-    """Return a row of the table."""
-    shown = ["-", "-"] if row.problem else [f"{row.wall_s / duration_s:.2f}", f"{row.wall_s:.1f} s"]
-    return [f"{duration_s:g}", way, *shown, f"{row.peak_mb:.0f} MB" if row.peak_mb else "-", row.problem]
+def line_of(row: Row, way: str, duration_s: float) -> str:
+    """Return a row as a line, in the columns of LINE."""
+    shown = ("-", "-") if row.problem else (f"{row.wall_s / duration_s:.2f}", f"{row.wall_s:.1f} s")
+    memory = f"{row.peak_mb:.0f} MB" if row.peak_mb else "-"
+    return LINE.format(f"{duration_s:g}", way, *shown, memory, f"{os.getloadavg()[0]:.1f}", row.problem).rstrip()
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -169,19 +171,15 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parsed
 
 
-def table_of(parsed: argparse.Namespace) -> Table:
-    """Measure each way with each length."""
-    load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
-    table = Table(
-        "seconds", "way", "RTF", "wall", "peak memory", "", title=f"{parsed.rate} Hz; load average before: {load}"
-    )
+def measure_all(parsed: argparse.Namespace) -> None:
+    """Measure each way with each length; print each row as soon as it is known."""
+    print(LINE.format("seconds", "way", "RTF", "wall", "peak memory", "load", "").rstrip())
     with tempfile.TemporaryDirectory() as place:
         save_model(Path(place), parsed.rate)
         for duration_s in parsed.seconds:
             for way in [parsed.way] if parsed.way else ["windows", "one pass"]:
                 row = measured(Path(place), way, duration_s, parsed.threads, parsed.limit_gb)
-                table.add_row(*cells(row, way, duration_s))
-    return table
+                print(line_of(row, way, duration_s), flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -192,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             row = measure(parsed.folder, parsed.way, parsed.seconds[0], parsed.threads, parsed.limit_gb)
             print(json.dumps(asdict(row)))
         else:
-            Console().print(table_of(parsed))
+            measure_all(parsed)
     except ModuleNotFoundError as error:
         print(f"separation.py: {error.name} is not installed; run: pip install 'cascade[paper]'", file=sys.stderr)
         return 2
