@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -73,6 +74,18 @@ pretrainer: !new:speechbrain.utils.parameter_transfer.Pretrainer
     masknet: !ref <MaskNet>
     decoder: !ref <Decoder>
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _leave_no_lazy_modules() -> Iterator[None]:
+    """speechbrain leaves modules in sys.modules that warn, or fail to import others, as soon as anybody looks at them.
+
+    hypothesis does, in the tests that run after these.
+    """
+    yield
+    for name, module in list(sys.modules.items()):
+        if type(module).__module__ == "speechbrain.utils.importutils":
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="module")
