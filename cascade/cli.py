@@ -90,6 +90,12 @@ def run(
     ] = None,
     question: Annotated[list[str] | None, typer.Option(help="Asked about each recording; repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the outputs. Without it nothing is written.")] = None,
+    show_prompt: Annotated[
+        bool, typer.Option(help="Answer with what a chat model would be sent; nothing is sent, no key is needed.")
+    ] = False,
+    max_cost: Annotated[
+        float | None, typer.Option(min=0, help="US dollars that a chat model's answers may cost at the most.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="A benchmark's questions, in SH-Bench's format (.json, .json.gz).")
     ] = None,
@@ -112,6 +118,10 @@ def run(
     settings = load_config(config)
     if enrolment:
         settings = settings.with_enrolment(enrolment)
+    if max_cost is not None:
+        settings = settings.with_max_cost(max_cost)
+    if show_prompt:
+        settings = settings.with_prompt_shown()
     if not settings.gated:
         notes.print(NO_GATE)
     if recordings:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -31,7 +31,9 @@ from cascade.settings import (
     AnyStage,
     FilePath,
     MainSpeakerSettings,
+    OpenAISettings,
     Settings,
+    ShowPromptSettings,
     StreamSettings,
     stages_by_name,
 )
@@ -120,6 +122,23 @@ class CascadeConfig(BaseModel):
             changed["audio"] = audio
         benchmark = self.benchmark.model_copy(update=changed)
         return self.model_copy(update={"benchmark": benchmark})
+
+    def with_max_cost(self, max_cost: float) -> CascadeConfig:
+        """Return the same configuration with a limit on what its answers may cost, in US dollars."""
+        return self._with_answerer(
+            lambda chat: chat.model_copy(update={"max_cost": max_cost}), "has no answerer that costs money"
+        )
+
+    def with_prompt_shown(self) -> CascadeConfig:
+        """Return the same configuration with its chat model replaced by what shows what it would be sent."""
+        return self._with_answerer(
+            lambda chat: ShowPromptSettings(use="show_prompt", model=chat.model), "sends nothing to a server"
+        )
+
+    def _with_answerer(self, change: Callable[[OpenAISettings], AnyStage], refusal: str) -> CascadeConfig:
+        if not isinstance(self.answerer, OpenAISettings):
+            raise ConfigError(f"this configuration {refusal}; leave the option out")
+        return self.model_copy(update={"stages": (*self.stages[:-1], change(self.answerer))})
 
     def with_enrolment(self, recordings: Sequence[Path]) -> CascadeConfig:
         """Return the same configuration with other enrolment recordings."""

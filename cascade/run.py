@@ -6,15 +6,17 @@ One bad recording does not stop the others, and what is finished stays when the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from cascade.answering.prompts import load_prompt
 from cascade.audio import open_audio
 from cascade.check import examine
 from cascade.config import CascadeConfig
 from cascade.errors import CascadeError, ConfigError, NotReadyError
 from cascade.output.recordings import Heard, plan_folders, recording_name, write
+from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, guarded
 from cascade.provenance import Provenance, gather
 from cascade.types import Answer, AudioChunk, Mode, Question
@@ -62,6 +64,7 @@ def run(
         raise NotReadyError([str(problem) for problem in problems])
     cascade = Cascade.load(config, mode=mode)
     provenance = gather(config)
+    questions = [replace(question, prompt=question.prompt or _prompt(question, mode)) for question in questions]
     for recording, folder in zip(recordings, folders, strict=True):
         heard = None
         try:
@@ -72,6 +75,12 @@ def run(
             yield Failed(recording, error, heard)
         else:
             yield Done(recording, heard, folder)
+
+
+def _prompt(question: Question, mode: Mode) -> str:
+    """Return what a chat model is told in a mode: in selective mode, to keep bystanders' privacy as well."""
+    name = f"{mode}.txt" if question.options else f"open_{mode}.txt"
+    return load_prompt(data_folder("configs") / "prompts" / name).bind("")
 
 
 def _hear(

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
-from cascade.answering.chat import load_prompts
+from cascade.answering.chat import Sampling, ShowsRequest, load_prompts
 from cascade.answering.questions import Answerer
 from cascade.answering.spending import read_prices
 from cascade.asr import Recogniser, Transcriber
@@ -521,6 +521,17 @@ class OpenAISettings(AnswererSettings):
         )
 
 
+class ShowPromptSettings(AnswererSettings):
+    """In place of a chat model: answers with what would be sent to it, and sends nothing."""
+
+    use: Literal["show_prompt"]
+    model: str = Field("gpt-4o", min_length=1)
+
+    def load(self) -> Answerer:
+        """Load nothing but the prompts."""
+        return ShowsRequest(self.model, load_prompts(data_folder("configs") / "prompts"), Sampling())
+
+
 class LlamaCppSettings(AnswererSettings):
     """A chat model in a GGUF file, run in this process by llama.cpp."""
 
@@ -563,6 +574,7 @@ AnyStage = Annotated[
     | FasterWhisperSettings
     | ExtractiveSettings
     | OpenAISettings
+    | ShowPromptSettings
     | LlamaCppSettings,
     Field(discriminator="use"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -214,3 +215,36 @@ def test_an_enrolment_with_two_voices_in_turn_is_refused(tmp_path: Path) -> None
     code, out, err = cascade(*RUN, "s.wav", "--enrolment", "two.wav", cwd=tmp_path)
     assert (code, out) == (2, "")
     assert err.startswith("error: enrolment two.wav: more than one voice in it")
+
+
+CHAT = """
+stages:
+  - use: mixture
+  - use: online_clustering
+  - use: main_speaker
+  - use: faster_whisper
+  - use: openai
+    model: gpt-4o-mini
+"""
+
+
+def test_what_would_be_sent_is_shown_without_a_key_and_without_sending(tmp_path: Path) -> None:
+    (tmp_path / "chat.yaml").write_text(CHAT)
+    run = ("run", "--config", "chat.yaml", TALK, "--enrolment", ENROLMENT, "--question", "When is the train?")
+    code, out, err = cascade(*run, "--show-prompt", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    request = json.loads(out.partition("  A: ")[2].rpartition("\n  48.1 s heard")[0])
+    assert request["model"] == "gpt-4o-mini"
+    (message,) = request["messages"]
+    assert "The train to Boston" in message["content"]
+    assert "When is the train?" in message["content"]
+    assert "biopsy" not in out
+    assert "bystander" in message["content"].partition("<transcript>")[0], "selective mode says what to keep private"
+
+
+@pytest.mark.parametrize("option", [("--show-prompt",), ("--max-cost", "1")])
+def test_what_asks_no_server_has_no_prompt_and_no_cost(tmp_path: Path, option: tuple[str, ...]) -> None:
+    code, out, err = cascade(*RUN, short(tmp_path / "s.wav"), *option, cwd=tmp_path)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: this configuration ")
+    assert err.endswith("leave the option out\n")

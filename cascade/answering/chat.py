@@ -101,6 +101,21 @@ def chat_request(
     return request
 
 
+@final
+class ShowsRequest:
+    """An Answerer that answers with what a chat model would be sent; nothing is sent."""
+
+    def __init__(self, model: str, prompts: ChatPrompts, sampling: Sampling) -> None:
+        self._model = model
+        self._prompts = prompts
+        self._sampling = sampling
+
+    def answer(self, question: Question, transcript: Transcript) -> Answer:
+        """Return the request as JSON."""
+        request = chat_request(question, transcript, model=self._model, prompts=self._prompts, sampling=self._sampling)
+        return Answer(json.dumps(request, ensure_ascii=False, indent=2), Outcome.ANSWERED)
+
+
 def request_key(server: str, request: Mapping[str, Any]) -> str:
     """Return a hash, in hex, of everything that determines a reply: the server's address and all that it is sent."""
     canonical = json.dumps([REQUEST_VERSION, server, request], sort_keys=True)
