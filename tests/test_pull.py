@@ -231,6 +231,9 @@ def test_what_a_person_put_there_by_hand_is_not_trusted(hub: HubServer, tmp_path
 
 # --- interrupted, and at once -----------------------------------------------------------------------------------------
 
+# A backend that ran in this process before may have switched the hub off in it.
+ONLINE = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "0"}
+
 PULL = """
 import sys
 from pathlib import Path
@@ -246,7 +249,7 @@ def test_a_pull_that_was_killed_goes_on(hub: HubServer, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", PULL, str(tmp_path), hub.endpoint],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=ONLINE,
     )
     growing = tmp_path / ".partial" / "a-model" / COMMIT / "weights.bin.partial"
     try:
