@@ -19,21 +19,40 @@ from typing import Any, Final
 import numpy as np
 import soundfile
 
+from cascade.answering.chat import Sampling, chat_request, load_prompts
 from cascade.answering.questions import Answerer
 from cascade.asr import RecognisedWord, Recognition
 from cascade.backends.extractive import ExtractiveAnswerer
 from cascade.config import CascadeConfig
+from cascade.diarization import Diarization, Stretch
+from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, StageLoader, load_stages
 from cascade.settings import (
     AnswererSettings,
     ExtractiveSettings,
     FasterWhisperSettings,
     OnlineClusteringSettings,
+    OpenAISettings,
+    PyannoteSettings,
+    SepFormerSettings,
     StageMaker,
     StreamSettings,
+    WhisperSettings,
 )
 from cascade.stage import Chain
-from cascade.types import SAMPLE_RATE, AudioChunk, Mode, Samples, Span, Vector, seconds
+from cascade.types import (
+    SAMPLE_RATE,
+    Answer,
+    AudioChunk,
+    Mode,
+    Outcome,
+    Question,
+    Samples,
+    Span,
+    Transcript,
+    Vector,
+    seconds,
+)
 
 MAIN: Final = "main"
 PITCHES: Final = {MAIN: 200, "neighbour": 500, "caller": 800}
@@ -205,6 +224,70 @@ class PitchEncoder:
         return embedding
 
 
+PITCH_FRAME: Final = 400
+"""Samples in which a pitch is told: five periods of the lowest one."""
+
+AUDIBLE: Final = 0.01
+"""Amplitude of a pitch that is somebody speaking; the softest speaker's is four times that, the noise's a tenth."""
+
+
+def pitches(samples: Samples) -> Any:
+    """Return how loud each speaker's pitch is in each frame, (n_frames, n_speakers); the last frame is padded."""
+    padded = np.pad(samples.astype(np.float64), (0, -len(samples) % PITCH_FRAME))
+    window = np.hanning(PITCH_FRAME)
+    cycles = np.outer(np.arange(PITCH_FRAME), list(PITCHES.values())) / SAMPLE_RATE
+    waves = np.exp(-2j * np.pi * cycles) * window[:, None]
+    return 2 * np.abs(padded.reshape(-1, PITCH_FRAME) @ waves) / window.sum()
+
+
+def separate(windows: Samples) -> Samples:
+    """Separate windows (n_windows, n_samples) truly: the main speaker's frames are source 0, everybody else's source 1.
+
+    The sources (n_windows, 2, n_samples) add up to the window. Where two speak at once, the louder one has the frame.
+    """
+    n_samples = windows.shape[1]
+    loudest = np.stack([pitches(window).argmax(axis=1) for window in windows])
+    mine = np.repeat(loudest == list(PITCHES).index(MAIN), PITCH_FRAME, axis=1)[:, :n_samples]
+    return np.stack([windows * mine, windows * ~mine], axis=1).astype(np.float32)
+
+
+def separate_nothing(windows: Samples) -> Samples:
+    """Give everything to both sources, more of it to the first."""
+    return np.stack([windows * np.float32(0.75), windows * np.float32(0.25)], axis=1)
+
+
+@dataclass(frozen=True)
+class PitchDiarization:
+    """A DiarizationModel that knows all speakers by their pitch, and has their embeddings from an encoder."""
+
+    encode: Any = field(default_factory=PitchEncoder)
+
+    def __call__(self, samples: Samples, /) -> Diarization:
+        loudness = pitches(samples)
+        names = [f"speaker_{number}" for number in range(1, len(PITCHES) + 1)]
+        best = loudness.max(axis=1, keepdims=True)
+        turns = self._stretches((loudness == best) & (best > AUDIBLE), names, len(samples))
+        speech = self._stretches(loudness > AUDIBLE, names, len(samples))
+        longest = {name: max((s for s, n in turns if n == name), key=len) for name in {n for _, n in turns}}
+        voices = {name: self._voice(samples[span.start : span.end]) for name, span in longest.items()}
+        return Diarization(turns, speech, voices)
+
+    @staticmethod
+    def _stretches(speaks: Any, names: Sequence[str], n_samples: int) -> list[Stretch]:
+        """Return who speaks where, from frames (n_frames, n_speakers), in time order."""
+        found = []
+        for name, row in zip(names, speaks.T, strict=True):
+            edges = np.flatnonzero(np.diff(row.astype(int), prepend=0, append=0)) * PITCH_FRAME
+            pairs = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+            found += [Stretch(Span(start, min(end, n_samples)), name) for start, end in pairs]
+        return sorted(found)
+
+    def _voice(self, samples: Samples) -> Vector:
+        size = self.encode.window
+        voice: Vector = self.encode(np.pad(samples, (0, max(0, size - len(samples))))[:size])
+        return voice
+
+
 def decode(samples: Samples) -> list[tuple[str, int, int]]:
     """Return the words in samples with their start and end; half of a word is enough."""
     frames = [samples[start : start + _FRAME] for start in range(0, len(samples) - _FRAME + 1, _STEP)]
@@ -247,21 +330,37 @@ def embed(texts: Sequence[str]) -> Any:
     return vectors
 
 
+class Quoting:
+    """Stands for a chat model: its answer is all that it was sent."""
+
+    prompts = load_prompts(data_folder("configs") / "prompts")
+
+    def answer(self, question: Question, transcript: Transcript) -> Answer:
+        request = chat_request(question, transcript, model="gpt-4o", prompts=self.prompts, sampling=Sampling())
+        return Answer("\n".join(message["content"] for message in request["messages"]), Outcome.ANSWERED)
+
+
 @dataclass
 class Models:
-    """All the models of a cascade, as fakes."""
+    """All the models of a cascade, as fakes; diarize is made around encode if it is None."""
 
     detect: Callable[[Samples], float] = detect
     encode: Any = field(default_factory=PitchEncoder)
     recognise: Recogniser = field(default_factory=Recogniser)
+    separate: Callable[[Samples], Samples] = separate
+    diarize: Callable[[Samples], Diarization] | None = None
 
     def load(self, settings: StreamSettings, before: Callable[[], Chain]) -> StageMaker:
         """Make the stage that these settings describe around a fake; a StageLoader."""
         if isinstance(settings, OnlineClusteringSettings):
             return settings.around(lambda: self.detect, self.encode)
-        if isinstance(settings, FasterWhisperSettings):
+        if isinstance(settings, FasterWhisperSettings | WhisperSettings):
             return settings.around(self.recognise)
-        if settings.use in ("mixture", "main_speaker", "everyone"):
+        if isinstance(settings, SepFormerSettings):
+            return settings.around(self.separate, SAMPLE_RATE, 2, self.encode)
+        if isinstance(settings, PyannoteSettings):
+            return settings.around(self.diarize or PitchDiarization(self.encode))
+        if settings.use in ("mixture", "loudest_source", "main_speaker", "everyone"):
             return settings.load(before)  # there is no model in it
         raise NotImplementedError(f"tests/canary.py has no fake for 'use: {settings.use}': add one that reads the code")
 
@@ -272,6 +371,8 @@ class Models:
             return None
         if isinstance(settings, ExtractiveSettings):
             return ExtractiveAnswerer(embed, threshold=settings.threshold)
+        if isinstance(settings, OpenAISettings):
+            return Quoting()
         raise NotImplementedError(
             f"tests/canary.py has no fake for 'use: {settings.use}': add one that quotes all it sees"
         )
@@ -290,15 +391,23 @@ def cascade_of(
 
 @dataclass
 class Doings:
-    """What was done to the world outside while it was watched: sockets, files opened for writing, programs started."""
+    """What was done to the world outside while it was watched: sockets, files opened for writing, programs started.
+
+    port is where a server on this machine may be reached; that is noted in served, not in sockets.
+    """
 
     sockets: list[str] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     programs: list[str] = field(default_factory=list)
+    port: int | None = None
+    served: int = 0
 
     def note(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Take one of Python's audit events (docs.python.org/3/library/audit_events.html)."""
         if event.startswith("socket."):
+            if self._may(event, arguments):
+                self.served += event == "socket.connect"
+                return
             self.sockets.append(event)
             raise ConnectionError(f"{event} while nothing may reach the network")
         if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"):
@@ -312,8 +421,16 @@ class Doings:
         ):
             self.writes.append(str(arguments[0]))
 
-
-_CHANGES: Final = ("os.mkdir", "os.rename", "os.link", "os.symlink", "os.truncate")
+    def _may(self, event: str, arguments: tuple[Any, ...]) -> bool:
+        """Tell whether this only serves to reach the server."""
+        if self.port is None:
+            return False
+        # urllib3, when imported, asks by a socket that it binds to ::1 whether there is IPv6.
+        harmless = event == "socket.__new__" or (event == "socket.bind" and arguments[1] == ("::1", 0))
+        address = arguments[1] if event == "socket.connect" else arguments[:2]
+        return harmless or (
+            event in ("socket.connect", "socket.getaddrinfo") and address[:2] == ("127.0.0.1", self.port)
+        )
 
 
 def _writes(arguments: tuple[Any, ...]) -> bool:
@@ -335,9 +452,9 @@ sys.addaudithook(_audit)
 
 
 @contextmanager
-def watched() -> Iterator[Doings]:
-    """Watch what is done in a block; every socket is refused."""
-    doings = Doings()
+def watched(port: int | None = None) -> Iterator[Doings]:
+    """Watch what is done in a block; every socket is refused, but to this port of this machine if one is given."""
+    doings = Doings(port=port)
     _watching.append(doings)
     try:
         yield doings

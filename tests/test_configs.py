@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -40,8 +41,18 @@ def test_it_is_found_by_its_name(path: Path, config: CascadeConfig) -> None:
     assert load_config(path.stem) == load_config(path.name) == config
 
 
+def first_comment(path: Path) -> str:
+    """Return the comment that a file begins with, as one line."""
+    lines = itertools.takewhile(lambda line: line.startswith("# "), path.read_text().splitlines())
+    return " ".join(line.removeprefix("# ") for line in lines)
+
+
 def test_it_begins_by_saying_what_it_is(path: Path) -> None:
-    assert re.match(r"# [A-Z].+\.\n", path.read_text())
+    assert re.fullmatch(r"[A-Z].+\.", first_comment(path))
+
+
+def test_its_lines_are_no_longer_than_the_programs(path: Path) -> None:
+    assert max(map(len, path.read_text().splitlines())) <= 120
 
 
 def test_each_stage_says_truly_what_it_takes_and_gives(path: Path, config: CascadeConfig) -> None:
@@ -52,9 +63,33 @@ def test_each_stage_says_truly_what_it_takes_and_gives(path: Path, config: Casca
         assert (line["takes"], line["gives"]) == (stage.takes.__name__, stage.gives.__name__), line[0]
 
 
-def test_it_goes_from_audio_through_a_gate(config: CascadeConfig) -> None:
+def test_it_goes_from_audio_through_one_door(config: CascadeConfig) -> None:
     assert config.stages[0].takes is AudioChunk
-    assert [stage.use for stage in config.stages if stage.gives is AdmittedTurn] == ["main_speaker"]
+    doors = [stage.use for stage in config.stages if stage.gives is AdmittedTurn]
+    assert doors == (["main_speaker"] if config.gated else ["everyone"])
+
+
+def test_one_without_a_gate_says_so_first_and_only_such_a_one(path: Path, config: CascadeConfig) -> None:
+    said = first_comment(path)
+    assert ("privacy by instruction alone" in said) is not config.gated
+    assert ("There is no gate" in said) is not config.gated
+
+
+def test_only_the_papers_pipeline_has_no_gate() -> None:
+    """Each one without is a choice: whoever adds one names it here."""
+    assert [path.stem for path in FILES if not load_config(path).gated] == ["sepformer_whisper_gpt4o"]
+
+
+def test_the_papers_two_configurations_differ_by_diarization_and_the_gate_alone() -> None:
+    """So that a comparison of their scores says what the gate does."""
+    without, gated = (
+        [stage.model_dump() for stage in load_config(name).stages]
+        for name in ("sepformer_whisper_gpt4o", "sepformer_pyannote_gate_whisper_gpt4o")
+    )
+    assert without[0] == gated[0]
+    assert without[3:] == gated[3:]
+    assert [stage["use"] for stage in without[1:3]] == ["loudest_source", "everyone"]
+    assert [stage["use"] for stage in gated[1:3]] == ["pyannote", "main_speaker"]
 
 
 def test_it_names_no_files_of_somebodys_machine(config: CascadeConfig) -> None:
@@ -64,7 +99,10 @@ def test_it_names_no_files_of_somebodys_machine(config: CascadeConfig) -> None:
 
 
 def test_it_holds_no_secret(path: Path) -> None:
-    assert not re.search(r"(?i)key|token|secret|password", path.read_text())
+    """A key is in the environment: a comment may name its variable, no setting may hold it."""
+    settings = "\n".join(line.partition("#")[0] for line in path.read_text().splitlines())
+    assert not re.search(r"(?i)key|token|secret|password", settings)
+    assert not re.search(r"\b(sk|hf)[-_]\w{6,}", path.read_text())
 
 
 def test_its_models_have_manifests(config: CascadeConfig) -> None:

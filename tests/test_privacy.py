@@ -1,12 +1,14 @@
 """The privacy invariant: in selective mode, nothing of anyone but the main speaker passes the gate.
 
 Not to the recogniser, the answerer, a file, a log, an exception's text or the network; also not when a stage fails
-half-way. The canary (tests/canary.py) goes through every file in configs/; after it, real speech through real models.
+half-way. The canary (tests/canary.py) goes through every file in configs/ that has a gate; those without one have tests
+of their own, which show what they are. After it, real speech through real models.
 """
 
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import logging
 import math
@@ -16,11 +18,12 @@ import re
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -36,9 +39,9 @@ from cascade.errors import CascadeError
 from cascade.gate import GateSettings, MainSpeaker, Profile
 from cascade.output.recordings import Heard, write
 from cascade.packaged import data_folder
-from cascade.pipeline import Cascade, StageLoader
+from cascade.pipeline import Cascade, StageLoader, load_stages
 from cascade.rendering import transcript_lines
-from cascade.settings import MainSpeakerSettings, StageMaker, StreamSettings
+from cascade.settings import MainSpeakerSettings, OpenAISettings, StageMaker, StreamSettings
 from cascade.stage import Chain, Stage
 from cascade.types import (
     AdmittedTurn,
@@ -58,24 +61,34 @@ from tests.canary import (
     SCENE,
     Doings,
     Models,
+    PitchDiarization,
     PitchEncoder,
     Scene,
     cascade_of,
     decode,
-    detect,
     files_in,
+    separate_nothing,
     watched,
 )
+from tests.chat_server import good, prompts_of, serving
 
 ROOT = Path(__file__).parents[1]
 TALK = ROOT / "benchmarks" / "talk"
-CONFIGS = sorted(data_folder("configs").glob("*.yaml"))
+FILES = sorted(data_folder("configs").glob("*.yaml"))
+CONFIGS = [path for path in FILES if load_config(path).gated]
+UNGUARDED = [path for path in FILES if path not in CONFIGS]
+"""Configurations without a gate."""
 QUESTIONS = ("What did the doctor say?", "Who was on the phone?", "When does the train leave?")
 UNGATED = (AudioChunk, SeparatedChunk, SpeakerTurn)
 
 
 @pytest.fixture(params=CONFIGS, ids=lambda path: str(path.stem))
 def config(request: pytest.FixtureRequest) -> CascadeConfig:
+    return load_config(request.param)
+
+
+@pytest.fixture(params=UNGUARDED, ids=lambda path: str(path.stem))
+def unguarded(request: pytest.FixtureRequest) -> CascadeConfig:
     return load_config(request.param)
 
 
@@ -292,36 +305,79 @@ class Failing:
         return self.inner.flush()
 
 
-@pytest.mark.parametrize("at_flush", [False, True], ids=["half-way", "at the end"])
-@pytest.mark.parametrize("failing", ["mixture", "online_clustering", "main_speaker", "faster_whisper"])
-def test_nothing_leaks_when_a_stage_fails(enrolled: CascadeConfig, run: Run, failing: str, at_flush: bool) -> None:
-    if failing not in {stage.use for stage in enrolled.stream}:
-        pytest.skip(f"this configuration has no stage '{failing}'")
-    models = Models()
-    # In front of the gate, and in it, the stage fails on a canary; behind it there is none, so there on anything.
-    chosen = bool if failing == "faster_whisper" else holds_a_canary
+def each_stage_of(paths: Sequence[Path], uses: Collection[str] | None = None) -> list[Any]:
+    """Return each configuration with each of its stages; with `uses`, of these alone."""
+    return [
+        pytest.param(path, stage.use, id=f"{path.stem}-{stage.use}")
+        for path in paths
+        for stage in load_config(path).stream
+        if uses is None or stage.use in uses
+    ]
+
+
+def chosen_for(config: CascadeConfig, failing: str) -> Callable[[str], bool]:
+    """Return what a stage fails on: up to the gate on a canary; behind it there is none, so there on anything."""
+    (stage,) = (stage for stage in config.stream if stage.use == failing)
+    return bool if stage.takes is AdmittedTurn else holds_a_canary
+
+
+def failing_in(models: Models, failing: str, chosen: Callable[[str], bool], at_flush: bool) -> StageLoader:
+    """Return what loads the stages around fakes, one of them made to fail."""
 
     def load(settings: StreamSettings, before: Callable[[], Chain]) -> StageMaker:
         make = models.load(settings, before)
         return make if settings.use != failing else lambda mode: Failing(make(mode), chosen, at_flush)
 
-    seen = run(enrolled, models=models, load=load)
+    return load
+
+
+@pytest.mark.parametrize("at_flush", [False, True], ids=["half-way", "at the end"])
+@pytest.mark.parametrize(("config", "failing"), each_stage_of(CONFIGS), indirect=["config"])
+def test_nothing_leaks_when_a_stage_fails(enrolled: CascadeConfig, run: Run, failing: str, at_flush: bool) -> None:
+    models = Models()
+    seen = run(enrolled, models=models, load=failing_in(models, failing, chosen_for(enrolled, failing), at_flush))
     assert f"the stage '{failing}' failed with RuntimeError at test_privacy.py" in seen.error
     assert seen.leaks() == {}
 
 
-def test_all_stages_are_made_to_fail(config: CascadeConfig) -> None:
-    names = test_nothing_leaks_when_a_stage_fails.pytestmark[0].args[1]  # type: ignore[attr-defined]
-    assert {stage.use for stage in config.stream} <= set(names), "name the new stage in the test above"
+HEARING = {"online_clustering": "detect", "sepformer": "separate", "pyannote": "diarize"}
+"""Stages with a model that hears what has not passed the gate, and the model's name; the encoder is another one."""
 
 
-def test_nothing_leaks_when_the_detector_fails(enrolled: CascadeConfig, run: Run) -> None:
-    def failing(frame: Samples) -> float:
-        if SCENE.leaks(frame.tobytes()):
-            raise RuntimeError(quote(AudioChunk(Span(0, len(frame)), frame)))
-        return detect(frame)
+def test_all_stages_with_a_model_before_the_gate_are_known() -> None:
+    stages = {stage.use for path in FILES for stage in load_config(path).stream if stage.takes is not AdmittedTurn}
+    assert stages - {"mixture", "loudest_source", "main_speaker", "everyone"} == set(HEARING)
 
-    seen = run(enrolled, models=Models(detect=failing))
+
+Failure = Callable[[Samples], BaseException | None]
+
+
+def models_that_fail(stage: str, failure: Failure) -> Models:
+    """Return fakes; a stage's model fails with what `failure` makes of the samples that it is given, if it does."""
+    models, model = Models(), HEARING[stage]
+    works: dict[str, Callable[[Samples], Any]] = {
+        "detect": models.detect,
+        "separate": models.separate,
+        "diarize": PitchDiarization(),
+    }
+
+    def failing(samples: Samples) -> Any:
+        error = failure(samples)
+        if error is not None:
+            raise error
+        return works[model](samples)
+
+    setattr(models, model, failing)
+    return models
+
+
+@pytest.mark.parametrize(("config", "stage"), each_stage_of(CONFIGS, HEARING), indirect=["config"])
+def test_nothing_leaks_when_a_model_fails(enrolled: CascadeConfig, run: Run, stage: str) -> None:
+    def failure(samples: Samples) -> BaseException | None:
+        heard = samples.reshape(-1)
+        return RuntimeError(quote(AudioChunk(Span(0, len(heard)), heard))) if SCENE.leaks(heard.tobytes()) else None
+
+    seen = run(enrolled, models=models_that_fail(stage, failure))
     assert "failed with RuntimeError" in seen.error
     assert seen.leaks() == {}
 
@@ -366,20 +422,133 @@ def test_nothing_leaks_when_the_encoder_is_at_a_loss(enrolled: CascadeConfig, ru
     assert run(enrolled, models=Models(encode=LostEncoder())).leaks() == {}
 
 
-def test_ctrl_c_shows_nothing(enrolled: CascadeConfig) -> None:
-    frames = iter(range(len(SCENE.audio)))
+@pytest.mark.parametrize(("config", "stage"), each_stage_of(CONFIGS, HEARING), indirect=["config"])
+def test_ctrl_c_shows_nothing(enrolled: CascadeConfig, stage: str) -> None:
+    def interrupted(samples: Samples) -> BaseException | None:
+        return KeyboardInterrupt() if SCENE.leaks(samples.tobytes()) else None
 
-    def interrupted(frame: Samples) -> float:
-        if next(frames) > 450 and SCENE.leaks(frame.tobytes()):
-            raise KeyboardInterrupt
-        return detect(frame)
-
-    cascade = cascade_of(enrolled, Models(detect=interrupted))
+    cascade = cascade_of(enrolled, models_that_fail(stage, interrupted))
     with pytest.raises(KeyboardInterrupt) as caught:
         list(cascade.listen(SCENE.chunks()))
     assert SCENE.leaks("".join(traceback.format_exception(caught.value))) == []
     assert SCENE.leaks(repr(cascade.transcript)) == []
-    assert "boston" in cascade.transcript.text
+    streams = cascade.lookahead is not None
+    assert ("boston" in cascade.transcript.text) is streams, "what was said before is kept, unless nothing was yet"
+
+
+# --- a chat server behind the gate ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Asked:
+    """What a server on this machine got to see: every byte that it was sent; and all else that was done."""
+
+    log: bytes
+    prompts: list[str]
+    doings: Doings
+    error: str = ""
+
+
+def ask_a_server(config: CascadeConfig, load: StageLoader, scene: Scene = SCENE) -> Asked:
+    """Hear a scene and ask questions, of OpenAI's real client, that a server on this machine answers."""
+    pytest.importorskip("openai", reason="the extra `chat` is not installed: asking a server needs openai")
+    (settings,) = (stage for stage in config.stages if isinstance(stage, OpenAISettings))
+    with serving(lambda received: good("I don't know.")) as server:
+        answerer = settings.model_copy(update={"base_url": server.url}).load()
+        cascade, error = Cascade(load_stages(config, Mode.SELECTIVE, load), answerer), ""
+        with watched(urlsplit(server.url).port) as doings:
+            try:
+                list(cascade.listen(scene.chunks()))
+            except CascadeError as failure:
+                error = str(failure)
+            for question in QUESTIONS:
+                cascade.ask(question)
+        del cascade, answerer
+        gc.collect()  # the client closes its connections when it goes
+        return Asked(bytes(server.log), prompts_of(server.received), doings, error)
+
+
+ASKING = [path for path in CONFIGS if isinstance(load_config(path).answerer, OpenAISettings)]
+"""Configurations with a gate that ask a server."""
+
+
+@pytest.mark.parametrize("config", ASKING, indirect=True, ids=lambda path: str(path.stem))
+def test_a_server_is_sent_what_the_main_speaker_said_and_nothing_else(enrolled: CascadeConfig) -> None:
+    asked = ask_a_server(enrolled, Models().load)
+    assert SCENE.leaks(asked.log) == []
+    assert len(asked.prompts) == len(QUESTIONS)
+    assert all(word in prompt for prompt in asked.prompts for word in SCENE.main_words)
+    assert asked.doings.served > 0
+    assert asked.doings.sockets == []
+
+
+@pytest.mark.parametrize("at_flush", [False, True], ids=["half-way", "at the end"])
+@pytest.mark.parametrize(("config", "failing"), each_stage_of(ASKING), indirect=["config"])
+def test_a_server_is_sent_nothing_of_a_failing_stage(enrolled: CascadeConfig, failing: str, at_flush: bool) -> None:
+    asked = ask_a_server(enrolled, failing_in(Models(), failing, chosen_for(enrolled, failing), at_flush))
+    assert "failed with RuntimeError" in asked.error
+    assert SCENE.leaks(asked.log) == []
+    assert len(asked.prompts) == len(QUESTIONS)
+    assert asked.doings.sockets == []
+
+
+# --- configurations without a gate ------------------------------------------------------------------------------------
+
+
+def test_without_a_gate_whoever_is_loudest_is_transcribed_and_sent(unguarded: CascadeConfig, run: Run) -> None:
+    """In selective mode too: all that keeps a bystander from the answerer is that the main speaker is louder."""
+    seen = run(unguarded, BYSTANDERS_ONLY)
+    assert BYSTANDERS_ONLY.canaries <= words_of(seen)
+    assert {"transcript", "output", "screen", "recogniser"} <= set(seen.leaks(BYSTANDERS_ONLY))
+
+
+def test_without_a_gate_a_server_is_sent_what_bystanders_say(unguarded: CascadeConfig) -> None:
+    """It also shows that the server's log, in which the tests above find no canary, would show one."""
+    asked = ask_a_server(unguarded, Models().load, BYSTANDERS_ONLY)
+    assert {word for word in BYSTANDERS_ONLY.leaks(asked.log) if "audio" not in word} == BYSTANDERS_ONLY.canaries
+    assert asked.doings.sockets == []
+
+
+def test_without_a_gate_a_bystander_is_kept_out_by_separation_alone(unguarded: CascadeConfig, run: Run) -> None:
+    seen = run(unguarded)
+    assert seen.leaks() == {}
+    assert set(SCENE.main_words) <= words_of(seen)
+
+
+def test_without_a_gate_bad_separation_sends_everyone(unguarded: CascadeConfig, run: Run) -> None:
+    seen = run(unguarded, models=Models(separate=separate_nothing))
+    assert SCENE.canaries <= words_of(seen)
+
+
+def test_without_a_gate_everyone_is_admitted_and_none_is_verified(unguarded: CascadeConfig) -> None:
+    cascade = cascade_of(unguarded, Models())
+    list(cascade.listen(SCENE.chunks()))
+    assert cascade.listening.decisions
+    assert {decision.reason for decision in cascade.listening.decisions} == {"everyone"}
+    assert cascade.transcript.withheld == ()
+
+
+@pytest.mark.parametrize("path", UNGUARDED, ids=lambda path: str(path.stem))
+@pytest.mark.parametrize("command", [("check",), ("run", "nofile.wav")], ids=lambda command: str(command[0]))
+def test_without_a_gate_the_command_line_warns(path: Path, command: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "cascade", *command, "--config", str(path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "this configuration has no gate: everyone is admitted, in selective mode too" in (
+        " ".join((done.stdout + done.stderr).split())
+    )
+
+
+@pytest.mark.parametrize(("unguarded", "failing"), each_stage_of(UNGUARDED), indirect=["unguarded"])
+def test_without_a_gate_a_failure_still_quotes_nothing(unguarded: CascadeConfig, run: Run, failing: str) -> None:
+    models = Models(separate=separate_nothing)
+    seen = run(unguarded, models=models, load=failing_in(models, failing, bool, False))
+    assert "failed with RuntimeError" in seen.error
+    assert not {"error", "log"} & set(seen.leaks())
 
 
 # --- what has not passed the gate stays where it is -------------------------------------------------------------------

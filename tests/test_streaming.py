@@ -1,7 +1,7 @@
 """The laws of a stream, for the whole chain of configs/ondevice.yaml: the real detector and encoder, on real speech.
 
 Only the recogniser is a fake: it writes down a fingerprint of the samples that it is given, so that a difference of one
-sample in what is admitted would show.
+sample in what is admitted would show. The chains of all other files in configs/ obey the same laws around fakes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,16 @@ from cascade.backends import dvector, silero
 from cascade.config import CascadeConfig, load_config
 from cascade.diarization import Encoder, SpeechDetector
 from cascade.gate import GateSettings
+from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, Decision, Listening, load_stages
 from cascade.separation import LoudestSource, Separator
-from cascade.settings import FasterWhisperSettings, OnlineClusteringSettings, StageMaker, StreamSettings
+from cascade.settings import (
+    FasterWhisperSettings,
+    OnlineClusteringSettings,
+    StageMaker,
+    StreamSettings,
+    WhisperSettings,
+)
 from cascade.stage import Chain
 from cascade.types import (
     SAMPLE_RATE,
@@ -40,7 +47,8 @@ from cascade.types import (
     Vector,
     seconds,
 )
-from tests.canary import MAIN, SCENE, Models, Said, Scene, cascade_of
+from tests.canary import MAIN, SCENE, Models, Said, Scene, cascade_of, separate_nothing
+from tests.canary import separate as separate_truly
 
 TALK = Path(__file__).parents[1] / "benchmarks" / "talk"
 PIECE = read_audio(TALK / "talk.flac")[seconds(2.5) : seconds(16)]
@@ -162,6 +170,69 @@ def test_what_comes_later_does_not_change_what_is_out(end: int) -> None:
     before = [repr(item) for chunk in every(PIECE[:end], 1600) for item in stream.push(chunk)]
     after = [repr(item) for chunk in every(PIECE, 1600) for item in full.push(chunk)]
     assert after[: len(before)] == before
+
+
+# --- every file in configs/, around fakes ----------------------------------------------------------------------------
+
+TWO_AT_ONCE = Scene(
+    (
+        Said(MAIN, 0.4, "train boston nine platform tickets"),
+        Said("neighbour", 1.3, "biopsy kidney tumor cancer"),
+        Said(MAIN, 3.1, "eighty jacket ferry"),
+        Said("caller", 4.6, "lawyer divorce"),
+        Said(MAIN, 5.0, "harbor dinner"),
+    )
+)
+"""Two speak at once, twice, so that what is heard depends on the sources too."""
+
+
+@dataclass
+class Fakes(Models):
+    """Fakes, but for the recogniser, which writes down a fingerprint."""
+
+    def load(self, settings: StreamSettings, before: Callable[[], Chain]) -> StageMaker:
+        if isinstance(settings, FasterWhisperSettings | WhisperSettings):
+            return settings.around(fingerprint)
+        return super().load(settings, before)
+
+
+@pytest.fixture(params=sorted(data_folder("configs").glob("*.yaml")), ids=lambda path: str(path.stem), scope="module")
+def fake(request: pytest.FixtureRequest) -> Cascade:
+    return cascade_of(load_config(request.param), Fakes())
+
+
+@given(st.lists(st.integers(0, len(TWO_AT_ONCE.audio)), max_size=60))
+@example(list(range(0, len(TWO_AT_ONCE.audio), seconds(0.1))))
+@example(list(range(0, len(TWO_AT_ONCE.audio), 399)))
+@settings(max_examples=8, deadline=None)
+def test_cutting_changes_nothing_in_any_configuration(fake: Cascade, positions: list[int]) -> None:
+    at_once = hear(fake, cut(TWO_AT_ONCE.audio, ()))
+    assert all(at_once)
+    assert hear(fake, cut(TWO_AT_ONCE.audio, positions)) == at_once
+
+
+def test_what_is_heard_in_the_overlap_depends_on_the_sources() -> None:
+    """Else the law above would say nothing of how a diarization takes from them."""
+    config = load_config("sepformer_pyannote_gate_whisper_gpt4o")
+    heard = [
+        hear(cascade_of(config, Fakes(separate=model)), cut(TWO_AT_ONCE.audio, ()))
+        for model in (separate_truly, separate_nothing)
+    ]
+    assert heard[0][0] != heard[1][0]
+
+
+def test_a_recording_is_heard_the_same_after_another_in_any_configuration(fake: Cascade) -> None:
+    alone = hear(fake, every(TWO_AT_ONCE.audio, 8000))
+    for _ in itertools.islice(fake.listen(every(SCENE.audio, 8000)), 1):
+        pass
+    assert hear(fake, every(TWO_AT_ONCE.audio, 8000)) == alone
+
+
+@pytest.mark.parametrize("n_samples", [0, 1, 10, 160, 399, 400, 800, 15_000])
+def test_next_to_nothing_is_no_error_in_any_configuration(fake: Cascade, n_samples: int) -> None:
+    for audio in (np.zeros(n_samples), np.random.default_rng(n_samples).normal(0, 0.001, n_samples)):
+        list(fake.listen(cut(audio.astype(np.float32), ())))
+        assert fake.listening.performance.audio_s == n_samples / SAMPLE_RATE
 
 
 # --- the separator and the choice of the loudest source, with the real encoder ----------------------------------------
