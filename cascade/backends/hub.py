@@ -250,7 +250,7 @@ def _announced(response: Response) -> int | None:
 
 
 def _host(response: Response) -> str:
-    return response.url.partition("://")[2].partition("/")[0]
+    return str(response.url.partition("://")[2].partition("/")[0])
 
 
 def _whole(growing: Growing, size: int | None) -> bool:
