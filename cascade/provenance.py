@@ -74,7 +74,18 @@ def extras_of(config: CascadeConfig) -> tuple[str, ...]:
 
 
 def requirements(extra: str = "") -> tuple[Requirement, ...]:
-    """Return what cascade itself requires, or what one of its extras does.
+    """Return what cascade itself requires, or what one of its extras does, those that it names in turn included."""
+    found: list[Requirement] = []
+    for requirement in _declared(extra):
+        if requirement.name == "cascade":  # as cascade[chat]: a checkout that is not installed has no such package
+            found += (inner for other in sorted(requirement.extras) for inner in requirements(other))
+        else:
+            found.append(requirement)
+    return tuple(found)
+
+
+def _declared(extra: str) -> tuple[Requirement, ...]:
+    """Return what is declared to be required.
 
     That is in the installed package's metadata; cascade run from a checkout without being installed has none, and there
     pyproject.toml says it.

@@ -89,3 +89,10 @@ def test_a_run_is_described_by_everything_that_made_it() -> None:
     assert {"numpy", "faster-whisper"} <= made.packages.keys()
     whisper = manifests()["whisper-tiny.en"]
     assert made.models["whisper-tiny.en"] == {file.path: file.sha256 for file in whisper.files}
+
+
+def test_an_extra_requires_what_the_extras_that_it_names_require() -> None:
+    """The extra `paper` names cascade[chat]; cascade itself may be a checkout that is not installed."""
+    paper, chat = ({requirement.name for requirement in requirements(extra)} for extra in ("paper", "chat"))
+    assert chat <= paper
+    assert "cascade" not in paper
