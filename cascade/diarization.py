@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from cascade.audio import SampleBuffer
+from cascade.separation import Encoder
 from cascade.types import Samples, SeparatedChunk, Span, SpeakerTurn, Vector, concatenate, seconds
 
 HOP: Final = seconds(0.1)
@@ -64,17 +65,6 @@ class SpeechDetector(Protocol):
 
     def __call__(self, frame: Samples, /) -> float:
         """Return the probability of speech, in [0, 1], in the next frame (FRAME,)."""
-
-
-class Encoder(Protocol):
-    """A speaker encoder: stateless, so that streams may share it."""
-
-    @property
-    def window(self) -> int:
-        """Samples that it listens to at a time."""
-
-    def __call__(self, samples: Samples, /) -> Vector:
-        """Return the embedding (dim,), unit norm, of samples (window,); NaN where it can tell nothing."""
 
 
 @dataclass(frozen=True, slots=True)

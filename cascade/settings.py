@@ -23,7 +23,6 @@ from cascade.diarization import (
     ClusteringSettings,
     DiarizationModel,
     Diarizer,
-    Encoder,
     SpeechDetector,
     WholeRecordingDiarizer,
 )
@@ -31,7 +30,7 @@ from cascade.gate import Everyone, GateSettings, MainSpeaker, OverlapPolicy, Pro
 from cascade.manifests import folder_of
 from cascade.output.cache import ResponseCache
 from cascade.packaged import data_folder
-from cascade.separation import LoudestSource, Mixture, Separate, Separator
+from cascade.separation import Encoder, LoudestSource, Mixture, Separate, Separator
 from cascade.stage import Chain, Stage
 from cascade.types import (
     SAMPLE_RATE,

@@ -24,12 +24,12 @@ from cascade.diarization import (
     UNKNOWN,
     ClusteringSettings,
     Diarizer,
-    Encoder,
     SpeechDetector,
     combine,
     level_db,
     level_handicap_db,
 )
+from cascade.separation import Encoder
 from cascade.types import SAMPLE_RATE, Samples, SeparatedChunk, Span, SpeakerTurn, Vector, seconds
 
 TALK = Path(__file__).parents[1] / "benchmarks" / "talk"

@@ -24,11 +24,11 @@ from cascade.asr import Recognition
 from cascade.audio import read_audio
 from cascade.backends import dvector, silero
 from cascade.config import CascadeConfig, load_config
-from cascade.diarization import Encoder, SpeechDetector
+from cascade.diarization import SpeechDetector
 from cascade.gate import GateSettings
 from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, Decision, Listening, load_stages
-from cascade.separation import LoudestSource, Separator
+from cascade.separation import Encoder, LoudestSource, Separator
 from cascade.settings import (
     FasterWhisperSettings,
     OnlineClusteringSettings,
