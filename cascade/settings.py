@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo, field_validator
 
 from cascade.answering.chat import Sampling, ShowsRequest, load_prompts
 from cascade.answering.questions import Answerer
@@ -148,7 +148,11 @@ def _own(model: str, names: Collection[str]) -> tuple[Path, ...]:
 
 
 class SepFormerSettings(StreamSettings):
-    """SepFormer; model is one of speechbrain's that have a manifest, or a folder in its format."""
+    """SepFormer; model is one of speechbrain's that have a manifest, or a folder in its format.
+
+    With `when: overlap` it runs only where two speak at once, as the segmentation of overlap_model tells: pyannote's
+    pipeline by its name, or a folder that holds a whole one. threads is how many torch computes with; 0 leaves it that.
+    """
 
     takes = AudioChunk
     gives = SeparatedChunk
@@ -157,23 +161,44 @@ class SepFormerSettings(StreamSettings):
     model: str = sepformer.MODELS[0]
     device: Device = "cpu"
     window_s: float = Field(4.0, ge=1, le=30)
-    hop_s: float = Field(2.0, ge=0.5, le=30)
+    hop_s: float = Field(2.0, ge=0.5, le=30, validate_default=True)
     batch: int = Field(1, ge=1, le=64)
+    threads: int = Field(0, ge=0, le=256)
+    when: Literal["always", "overlap"] = "always"
+    overlap_model: str = pyannote.MODEL
+
+    @field_validator("hop_s")
+    @classmethod
+    def _windows_overlap(cls, hop_s: float, info: ValidationInfo) -> float:
+        window_s = info.data.get("window_s")  # not there if it is wrong itself
+        if window_s is not None and hop_s >= window_s:
+            raise ValueError(f"windows must overlap: expected less than window_s, {window_s}, got {hop_s}")
+        return hop_s
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The separator, unless it is the user's own, and the encoder that keeps the sources in order."""
-        return (*((self.model,) if self.model in sepformer.MODELS else ()), "d-vector-ge2e")
+        """The separator and what tells overlap, unless they are the user's own, and the encoder for the order."""
+        named = (self.model,) if self.model in sepformer.MODELS else ()
+        overlap = (self.overlap_model,) if self._asks and self.overlap_model == pyannote.MODEL else ()
+        return (*named, *overlap, "d-vector-ge2e")
 
     @property
     def own_files(self) -> tuple[Path, ...]:
-        """The files of a model of the user's own."""
-        return _own(self.model, sepformer.MODELS)
+        """The files of models of the user's own."""
+        overlap = _own(self.overlap_model, (pyannote.MODEL,)) if self._asks else ()
+        return (*_own(self.model, sepformer.MODELS), *overlap)
 
     def check_own_model(self) -> None:
-        """Look whether a folder of the user's own holds a model."""
+        """Look whether folders of the user's own hold models."""
         if self.model not in sepformer.MODELS:
             sepformer.check_folder(Path(self.model))
+        if self._asks and self.overlap_model != pyannote.MODEL:
+            pyannote.check_folder(Path(self.overlap_model))
+
+    @property
+    def _asks(self) -> bool:
+        """Whether something has to tell where two speak at once."""
+        return self.when == "overlap"
 
     @property
     def lookahead_s(self) -> float | None:
@@ -181,12 +206,24 @@ class SepFormerSettings(StreamSettings):
         return self.window_s + (self.batch - 1) * self.hop_s
 
     def load(self, before: Callable[[], Chain]) -> StageMaker:
-        """Load the separator and the encoder."""
-        model = sepformer.load(_found(self.model, sepformer.MODELS), device=self.device)
-        return self.around(model, model.rate, model.n_sources, dvector.load())
+        """Load the separator, the encoder, and what tells overlap if it is asked."""
+        model = sepformer.load(_found(self.model, sepformer.MODELS), device=self.device, threads=self.threads)
+        return self.around(model, model.rate, model.n_sources, dvector.load(), self._load_overlap())
 
-    def around(self, separate: Separate, rate: int, n_sources: int, encode: Encoder) -> StageMaker:
-        """Return the stage around these models."""
+    def _load_overlap(self) -> Callable[[Samples], bool] | None:
+        if not self._asks:
+            return None
+        return pyannote.load_overlap(_found(self.overlap_model, (pyannote.MODEL,)), device=self.device)
+
+    def around(
+        self,
+        separate: Separate,
+        rate: int,
+        n_sources: int,
+        encode: Encoder,
+        overlap: Callable[[Samples], bool] | None = None,
+    ) -> StageMaker:
+        """Return the stage around these models; without overlap, everything is separated."""
         return lambda _: Separator(
             separate,
             rate=rate,
@@ -195,6 +232,7 @@ class SepFormerSettings(StreamSettings):
             hop_s=self.hop_s,
             batch=self.batch,
             encode=encode,
+            overlap=overlap,
         )
 
 

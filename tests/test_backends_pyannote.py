@@ -22,7 +22,17 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cascade.backends.pyannote import MODEL, OFFLINE, Pyannote, check_folder, load, unit
+from cascade.backends.pyannote import (
+    MIN_OVERLAP_S,
+    MODEL,
+    OFFLINE,
+    Overlap,
+    Pyannote,
+    check_folder,
+    load,
+    load_overlap,
+    unit,
+)
 from cascade.diarization import (
     Diarization,
     DiarizationModel,
@@ -567,6 +577,74 @@ def test_importing_loading_and_running_opens_no_socket(folder: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "[[], False, True]"
     assert done.stderr == ""
+
+
+# Whether two speak at once
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ([1] * 40, False),
+        ([2] * 24, False),
+        ([0] * 9 + [2] * 25, True),
+        ([2] * 24 + [1] + [2] * 24, False),
+        ([3, 2] * 12 + [2], True),
+        ([0, np.nan, 0], True),
+        ([], False),
+    ],
+)
+def test_two_speak_at_once_if_they_do_for_long_enough(counts: list[float], told: bool) -> None:
+    assert MIN_OVERLAP_S == 0.25
+    assert Overlap(lambda _: np.array(counts, np.float32), 0.01)(noise(1)) is told
+
+
+def biased(folder: Path, target: Path, choice: int) -> Path:
+    """Copy a pipeline, with a segmentation that says the same of any audio: this set of speakers."""
+    import torch
+
+    shutil.copytree(folder, target)
+    path = target / "segmentation" / "pytorch_model.bin"
+    checkpoint = torch.load(path, weights_only=False)
+    weights = checkpoint["state_dict"]
+    weights["classifier.weight"].zero_()
+    weights["classifier.bias"].zero_()
+    weights["classifier.bias"][choice] = 9
+    torch.save(checkpoint, path)
+    return target
+
+
+@pytest.mark.parametrize(("choice", "told"), [(0, False), (1, False), (3, False), (4, True), (6, True)])
+def test_the_segmentation_tells_overlap(folder: Path, tmp_path: Path, choice: int, told: bool) -> None:
+    """Choices are nobody, three speakers, three pairs."""
+    with watched() as doings:
+        overlap = load_overlap(biased(folder, tmp_path / "copy", choice))
+    for duration_s in (1, 2, 4.5):
+        assert overlap(noise(duration_s)) is told
+    assert overlap(noise(0.2)) is False  # shorter than any overlap that counts: the padding is not heard
+    assert overlap(np.full(seconds(2), np.nan, np.float32)) is True
+    assert doings.sockets == []
+
+
+def test_a_damaged_segmentation_is_one_line(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    (tmp_path / "copy" / "segmentation" / "pytorch_model.bin").write_bytes(b"no checkpoint")
+    with pytest.raises(ModelError, match=r"cannot be loaded on 'cpu' \(\w+\); check") as caught:
+        load_overlap(tmp_path / "copy")
+    assert "\n" not in str(caught.value)
+
+
+def test_overlap_refuses_what_load_refuses(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'cpu' or 'cuda', got 'mps'"):
+        load_overlap(tmp_path, device="mps")
+
+
+def test_a_segmentation_without_speakers_at_once_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Here an embedding stands in its place."""
+    shutil.copytree(folder, tmp_path / "copy")
+    shutil.copy(folder / "embedding" / "pytorch_model.bin", tmp_path / "copy" / "segmentation")
+    with pytest.raises(ModelError, match="does not tell who speaks at once"):
+        load_overlap(tmp_path / "copy")
 
 
 # A real recording with reference turns, through the adapter

@@ -13,13 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from cascade.backends import pyannote
 from cascade.config import CascadeConfig, find_config, load_config
-from cascade.errors import ConfigError, EnrolmentError
+from cascade.errors import ConfigError, EnrolmentError, ModelError
 from cascade.gate import OverlapPolicy
 from cascade.packaged import data_folder
-from cascade.settings import MainSpeakerSettings, stages_by_name
+from cascade.settings import MainSpeakerSettings, SepFormerSettings, stages_by_name
 from cascade.stage import Chain
-from cascade.types import AudioChunk, Span, SpeakerTurn
+from cascade.types import SAMPLE_RATE, AudioChunk, Mode, Samples, Span, SpeakerTurn
+from tests.canary import PitchEncoder
 
 Write = Callable[..., Path]
 
@@ -157,6 +159,44 @@ def test_other_settings_have_another_hash(write: Write, text: str) -> None:
     assert load_config(write(text)).sha256 != load_config(write(CHAIN)).sha256
 
 
+# --- SepFormer's settings ---------------------------------------------------------------------------------------------
+
+
+SEPARATED = "stages:\n  - use: sepformer\n"
+
+
+def test_what_tells_overlap_is_needed_only_where_it_is_asked(tmp_path: Path) -> None:
+    asking = SepFormerSettings(use="sepformer", when="overlap")
+    assert pyannote.MODEL in asking.models
+    assert pyannote.MODEL not in SepFormerSettings(use="sepformer").models
+    (tmp_path / "config.yaml").write_text("")
+    own = SepFormerSettings(use="sepformer", when="overlap", overlap_model=str(tmp_path))
+    assert pyannote.MODEL not in own.models
+    assert own.own_files == (tmp_path / "config.yaml",)
+    with pytest.raises(ModelError, match="is not the configuration of a pyannote pipeline"):
+        own.check_own_model()
+    idle = SepFormerSettings(use="sepformer", overlap_model=str(tmp_path))
+    assert idle.own_files == ()
+    idle.check_own_model()
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_where_nobody_overlaps_nothing_is_separated(told: bool) -> None:
+    separated: list[int] = []
+
+    def separate(windows: Samples) -> Samples:
+        separated.append(len(windows))
+        return np.stack([windows, windows], axis=1)
+
+    made = SepFormerSettings(use="sepformer", when="overlap").around(
+        separate, SAMPLE_RATE, 2, PitchEncoder(), lambda _: told
+    )
+    stage, audio = made(Mode.GENERAL), np.full(SAMPLE_RATE * 5, 0.1, np.float32)
+    stage.push(AudioChunk(Span(0, len(audio)), audio))
+    stage.flush()
+    assert bool(separated) is told
+
+
 # --- what is wrong with a file ----------------------------------------------------------------------------------------
 
 
@@ -190,6 +230,10 @@ def test_other_settings_have_another_hash(write: Write, text: str) -> None:
         (gate("enrolment: [a.wav, 3]"), "main_speaker.enrolment.1: "),
         (CHAIN.replace("- use: ex", "  cpu_threads: 1.5 #"), "6: faster_whisper.cpu_threads: expected a whole number"),
         (CHAIN.replace("- use: ex", "  device: gpu #"), "faster_whisper.device: input should be 'cpu' or 'cuda'"),
+        (SEPARATED + "    hop_s: 4", "windows must overlap: expected less than window_s, 4.0, got 4.0"),
+        (SEPARATED + "    window_s: 2", "windows must overlap: expected less than window_s, 2.0, got 2.0"),
+        (SEPARATED + "    when: never", "line 3: sepformer.when: input should be 'always' or 'overlap'"),
+        (SEPARATED + "    threads: -1", "line 3: sepformer.threads: input should be greater than or equal to 0"),
         ("- use: mixture", "expected a file that begins with 'stages:', got a list"),
         ("mixture", "expected a file that begins with 'stages:', got text"),
         ("", "expected a file that begins with 'stages:', got nothing"),

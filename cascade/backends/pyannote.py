@@ -1,5 +1,7 @@
 """pyannote.audio 4: who speaks when in a whole recording; a DiarizationModel for diarization.py.
 
+Its segmentation network by itself tells whether two speak at once in a few seconds, for separation.py (load_overlap).
+
 The pipeline (by default speaker-diarization-community-1, arXiv 2104.04045 and the VBx clustering of arXiv 2012.14952)
 is a folder on this machine. It is given samples, never a file, so it decodes nothing.
 
@@ -12,9 +14,10 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +46,13 @@ _PARTS: Final = {
     "plda": ("plda.npz", "xvec_transform.npz"),
 }
 """What the pipeline is made of, and the files of each. What its configuration leaves out would be downloaded."""
+
+MIN_OVERLAP_S: Final = 0.25
+"""Two speak at once where they do so for this long without a break: about a syllable. Where turns change, the network
+hears shorter ones, in which there is hardly a word to separate."""
+
+_SPOKEN: Final = 0.5
+"""From this probability on a speaker is active, where the network gives one per speaker; a powerset is a choice."""
 
 _HERE: Final = "$model/"
 """How a pipeline's configuration names a folder inside its own."""
@@ -146,6 +156,115 @@ def load(
         BackendError: The device cannot be used.
     """
     _check_numbers(min_speakers, max_speakers, batch_size)
+    _check_ready(folder, device)
+    pipeline = _open(folder, device)
+    if batch_size is not None:
+        pipeline.segmentation_batch_size = pipeline.embedding_batch_size = batch_size
+    return Pyannote(pipeline, min_speakers, max_speakers)
+
+
+class Overlap:
+    """Tells whether two speak at once in a window (n_samples,) at 16 kHz; it keeps nothing between calls.
+
+    Args:
+        count: how many speak in each frame of a window (n_frames,), NaN where that is not known.
+        frame_s: time between the starts of two frames, in seconds.
+    """
+
+    def __init__(self, count: Callable[[Samples], Vector], frame_s: float) -> None:
+        self._count = count
+        self._frames = max(1, math.ceil(MIN_OVERLAP_S / frame_s))
+
+    def __call__(self, samples: Samples, /) -> bool:
+        """Return whether two or more speak at once for MIN_OVERLAP_S; True when in doubt."""
+        counts = self._count(samples)
+        if not np.isfinite(counts).all():
+            return True
+        run = 0
+        for together in counts >= 2:
+            run = run + 1 if together else 0
+            if run >= self._frames:
+                return True
+        return False
+
+
+class _SpeakerCount:
+    """A segmentation network: window (n_samples,) at 16 kHz -> how many speak in each frame (n_frames,)."""
+
+    def __init__(self, network: Any, to_speakers: Callable[[Any], Any], device: str) -> None:
+        self._network, self._to_speakers, self._device = network, to_speakers, device
+        self._size = seconds(float(network.specifications.duration))
+        self.frame_s = float(network.receptive_field.step)
+
+    def __call__(self, samples: Samples, /) -> Vector:
+        import torch
+
+        # The network knows pieces of one length: a shorter window is filled up with silence, a longer one is cut.
+        n_pieces = max(1, -(-len(samples) // self._size))
+        pieces = np.pad(samples, (0, n_pieces * self._size - len(samples))).reshape(n_pieces, 1, self._size)
+        with torch.inference_mode():
+            scores = self._network(torch.from_numpy(pieces).to(self._device))
+            scores = scores.cpu()
+            counts = self._to_speakers(scores).sum(-1)
+            # The largest of several scores is one of them, also where they are no numbers.
+            counts[scores.isnan().any(-1)] = math.nan
+        heard = math.ceil(len(samples) / (self.frame_s * SAMPLE_RATE))
+        found: Vector = counts.reshape(-1)[:heard].numpy()
+        return found
+
+
+def load_overlap(folder: Path, *, device: str = "cpu") -> Callable[[Samples], bool]:
+    """Load what tells whether two speak at once in a window at 16 kHz: a pipeline's segmentation network.
+
+    Args:
+        folder: Where the whole pipeline lies, as for load; nothing is ever downloaded.
+        device: "cpu" or "cuda"; what is asked for is used, or fails.
+
+    Raises:
+        MissingExtraError: pyannote.audio is not installed.
+        ModelError: The folder lacks a file, or its segmentation does not tell who speaks at once.
+        ConfigError: The device makes no sense.
+        BackendError: The device cannot be used.
+    """
+    _check_ready(folder, device)
+    network = _open_segmentation(folder, device)
+    count = _SpeakerCount(network, _to_speakers(network.specifications, folder), device)
+    return Overlap(count, count.frame_s)
+
+
+def _open_segmentation(folder: Path, device: str) -> Any:
+    place = folder / str(_params(folder)["segmentation"]).removeprefix(_HERE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        from pyannote.audio import Model
+
+        _check_gpu(device)
+        try:
+            return Model.from_pretrained(place.resolve()).to(torch.device(device)).eval()
+        except Exception as error:  # torch, lightning, pickle and pyannote each raise their own
+            raise _unloadable(folder, device, error) from error
+
+
+def _to_speakers(specifications: Any, folder: Path) -> Callable[[Any], Any]:
+    """Return what makes of a network's scores who speaks: (..., n_scores) -> (..., n_speakers) of 0 and 1."""
+    from pyannote.audio.core.task import Problem, Resolution
+    from pyannote.audio.utils.powerset import Powerset
+
+    if getattr(specifications, "resolution", None) == Resolution.FRAME and len(specifications.classes or ()) > 1:
+        if specifications.powerset and specifications.powerset_max_classes > 1:
+            powerset: Any = Powerset(len(specifications.classes), specifications.powerset_max_classes)
+            return lambda scores: powerset.to_multilabel(scores)
+        if specifications.problem == Problem.MULTI_LABEL_CLASSIFICATION:
+            return lambda scores: (scores > _SPOKEN).float()
+    raise ModelError(
+        f"the segmentation in '{folder}' does not tell who speaks at once: expected one with several speakers in each "
+        f"frame; take {MODEL}: {_PULL}"
+    )
+
+
+def _check_ready(folder: Path, device: str) -> None:
+    """Look whether a pipeline can be loaded, and switch off what pyannote would send."""
     if device not in ("cpu", "cuda"):
         raise ConfigError(
             f"pyannote runs on the device 'cpu' or 'cuda', got '{device}' (on 'mps' its times have been wrong)"
@@ -154,10 +273,6 @@ def load(
         raise MissingExtraError("pyannote.audio", "paper")
     check_folder(folder)
     os.environ.update(OFFLINE)
-    pipeline = _open(folder, device)
-    if batch_size is not None:
-        pipeline.segmentation_batch_size = pipeline.embedding_batch_size = batch_size
-    return Pyannote(pipeline, min_speakers, max_speakers)
 
 
 def check_folder(folder: Path) -> None:
@@ -229,13 +344,23 @@ def _open(folder: Path, device: str) -> Any:
         import torch
         from pyannote.audio import Pipeline
 
-        if device == "cuda" and not torch.cuda.is_available():
-            raise BackendError("pyannote was to run on the device 'cuda', but torch finds none; set device: cpu")
+        _check_gpu(device)
         try:
             pipeline = Pipeline.from_pretrained(folder.resolve())
             return pipeline.to(torch.device(device))
         except Exception as error:  # torch, lightning, pickle and pyannote each raise their own
-            raise ModelError(
-                f"the pyannote pipeline in '{folder}' cannot be loaded on '{device}' ({type(error).__name__}); "
-                f"check that pyannote.audio is 4.0 or later, or get the model again with: {_PULL}"
-            ) from error
+            raise _unloadable(folder, device, error) from error
+
+
+def _check_gpu(device: str) -> None:
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BackendError("pyannote was to run on the device 'cuda', but torch finds none; set device: cpu")
+
+
+def _unloadable(folder: Path, device: str, error: Exception) -> ModelError:
+    return ModelError(
+        f"the pyannote pipeline in '{folder}' cannot be loaded on '{device}' ({type(error).__name__}); "
+        f"check that pyannote.audio is 4.0 or later, or get the model again with: {_PULL}"
+    )
