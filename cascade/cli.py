@@ -128,6 +128,8 @@ def run(
         if (data, audio_root, limit, shard) != (None, None, None, None):
             raise ConfigError("--data, --audio-root, --limit and --shard are for a benchmark; leave the recordings out")
         _run_recordings(settings, recordings, mode or ModeName.SELECTIVE, question or (), out)
+    elif show_prompt:
+        raise ConfigError("--show-prompt shows what a question would send; name a recording, and give --question")
     elif question:
         raise ConfigError("a question was given, but no recording; name the recordings, or leave the question out")
     else:

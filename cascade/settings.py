@@ -76,6 +76,8 @@ class Settings(BaseModel):
     takes: ClassVar[type]
     gives: ClassVar[type]
     extra: ClassVar[str | None] = None
+    immaterial: ClassVar[frozenset[str]] = frozenset()
+    """Keys that say how the work is done and do not change what comes of it."""
 
     use: str
 
@@ -518,6 +520,18 @@ class OpenAISettings(AnswererSettings):
     """
 
     extra = "chat"
+    immaterial = frozenset(
+        {
+            "api_key_env",
+            "cache",
+            "concurrency",
+            "max_cost",
+            "max_retries",
+            "requests_per_minute",
+            "timeout_s",
+            "tokens_per_minute",
+        }
+    )
     use: Literal["openai"]
     model: str = Field("gpt-4o", min_length=1)
     base_url: str | None = None

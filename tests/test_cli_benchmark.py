@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests import tone_benchmark as tones
-from tests.test_cli import ROOT, RUN, cascade, short
+from tests.test_cli import CHAT, ROOT, RUN, cascade, short
 
 SHMINI = ROOT / "benchmarks" / "shmini"
 SHBENCH = ROOT.parent / "shared" / "shbench"
@@ -41,6 +41,7 @@ def unprogressed(err: str) -> list[str]:
     ("arguments", "line"),
     [
         ((*RUN, "--question", "Who?"), "error: a question was given, but no recording; name the recordings"),
+        (("run", "--config", "chat.yaml", "--show-prompt"), "error: --show-prompt shows what a question would send"),
         ((*RUN, "a.wav", "--limit", "2"), "error: --data, --audio-root, --limit and --shard are for a benchmark"),
         ((*RUN, "--shard", "3/2"), "error: --shard '3/2': expected I/N with 1 <= I <= N, such as 1/4"),
         ((*RUN, "--limit", "0"), "Error: Invalid value for '--limit'"),
@@ -68,6 +69,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: tuple[str, ...], line:
     write(tmp_path / "p_basic.json", items(2))
     write(tmp_path / "gpt.json", {"a.wav_0": {"question": "Who?", "answer": "A"}})
     (tmp_path / "text.json").write_text("hello")
+    (tmp_path / "chat.yaml").write_text(CHAT)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "scores.json").write_text("mine")
     code, out, err = cascade(*arguments, cwd=tmp_path)

@@ -82,6 +82,11 @@ def test_the_later_entry_of_a_key_holds(tmp_path: Path) -> None:
     assert read(tmp_path, {"key": {}}) == {"key": {"a": 2}}
 
 
+def test_half_a_character_is_kept(tmp_path: Path) -> None:
+    write(tmp_path, {"key": {"reply": "\ud83d and so on"}})
+    assert read(tmp_path, {"key": {}}) == {"key": {"reply": "\ud83d and so on"}}
+
+
 def test_it_is_private(tmp_path: Path) -> None:
     write(tmp_path, {"key": {"a": 1}})
     assert stat.S_IMODE((tmp_path / JOURNAL).stat().st_mode) == 0o600

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cascade.check import Report
 from cascade.config import load_config
 from cascade.errors import ConfigError, NotReadyError
+from cascade.settings import OpenAISettings
 from cascade.shbench.plan import Shard, make_plan
 from cascade.types import Mode
 from tests import tone_benchmark as tones
@@ -147,6 +149,22 @@ def test_another_setting_is_another_run_and_a_larger_limit_is_not(folder: Path) 
         changed(folder, references=None),
     ]
     assert len({identity, *(plan.describe()["identity"] for plan in others)}) == len(others) + 1
+
+
+def test_a_higher_limit_on_the_cost_goes_on_with_the_same_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was answered and paid for is not asked again; another model is another run."""
+    monkeypatch.setattr("cascade.shbench.plan.examine", lambda config: Report((), {}, ()))
+
+    def key(**settings: Any) -> str:
+        config = tones.config_of(folder)
+        chat = OpenAISettings(use="openai", **settings)
+        config = config.model_copy(update={"stages": (*config.stages[:-1], chat)})
+        return make_plan(config, "tones", modes=[Mode.SELECTIVE]).stream_key
+
+    assert key() == key(max_cost=2.0, concurrency=3, timeout_s=5.0, cache=tmp_path) == key(max_cost=9.0)
+    assert len({key(), key(model="gpt-4o-mini"), key(base_url="http://127.0.0.1:1")}) == 3
 
 
 def test_the_description_holds_no_question_and_no_place_on_this_machine(folder: Path) -> None:

@@ -22,6 +22,7 @@ from cascade.shbench.audit import MOST_FINDINGS, Finding, Kind
 from cascade.shbench.names import Setting
 from cascade.shbench.scores import Scores, evaluate
 from cascade.types import Mode, Outcome, Question, Reading
+from tests.test_scoring_paper import PHRASES
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "shbench"
 PUBLISHED = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/shbench, the published predictions, is not here")
@@ -89,20 +90,6 @@ def mode_of(scores: Scores, mode: str, parser: str = "strict", system: int = 0) 
 
 
 # --- the published files ----------------------------------------------------------------------------------------------
-
-
-PHRASES = [
-    "The best answer is",
-    "The correct answer is",
-    "The answer is",
-    "The answer",
-    "The best option isThe correct option is",
-    "Best answer:Best option:",
-    "Answer:",
-    "Option:",
-    "The correct answer",
-    "The correct option",
-]
 
 
 def restated(file: Path) -> dict[tuple[str, str], tuple[int, int, float]]:

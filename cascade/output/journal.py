@@ -60,11 +60,16 @@ class Journal:
 
 def _sealed(entry: Mapping[str, Any]) -> bytes:
     """Return an entry as a line that ends in a checksum of the rest of it."""
-    return as_json_lines([{**entry, "crc32": _checksum(entry)}]).encode()
+    return _bytes({**entry, "crc32": _checksum(entry)})
 
 
 def _checksum(entry: Mapping[str, Any]) -> str:
-    return f"{zlib.crc32(as_json_lines([entry]).encode()):08x}"
+    return f"{zlib.crc32(_bytes(entry)):08x}"
+
+
+def _bytes(entry: Mapping[str, Any]) -> bytes:
+    """Return an entry as a line; half a character, which a server may reply with, stays what it is."""
+    return as_json_lines([entry]).encode("utf-8", "surrogatepass")
 
 
 def _write(file: FileIO, line: bytes) -> None:

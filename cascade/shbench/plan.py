@@ -154,8 +154,11 @@ class Plan:
         own = {path: f"sha256:{sha256}" for path, sha256 in self.made.own_files.items()}
         return {
             "stages": [
-                {key: own_content(value, own) for key, value in stage.items()}
-                for stage in self.config.model_dump(mode="json")["stages"]
+                {
+                    key: own_content(value, own)
+                    for key, value in stage.model_dump(mode="json", exclude=set(stage.immaterial)).items()
+                }
+                for stage in self.config.stages
             ],
             "own_files_sha256": sorted(self.made.own_files.values()),
             "models": {name: dict(files) for name, files in self.made.models.items()},
