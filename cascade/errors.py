@@ -10,6 +10,7 @@
     ├── NotReadyError         what `cascade check` finds missing before anything is heard
     ├── ModelError            a model's files are missing, or are not the ones that the manifest names
     ├── BackendError          a model or server failed on good input
+    │   └── NoMoreAnswersError  and so it would on all that is still asked in this run
     └── OutputError           a place that cannot be written, or must not be overwritten
 
 A message says what came, what was expected and what to do. It never holds audio, text or an embedding.
@@ -66,6 +67,13 @@ class ModelError(CascadeError):
 
 class BackendError(CascadeError):
     """A model or a server failed on input that was right."""
+
+
+class NoMoreAnswersError(BackendError):
+    """The answerer answers nothing more in this run: its limit is reached, its key is wrong, its server is dead.
+
+    Raised at once for every further question whose answer is not known already; so a run need hear nothing more for it.
+    """
 
 
 class OutputError(CascadeError):

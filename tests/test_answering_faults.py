@@ -59,6 +59,23 @@ def test_each_error_means_one_thing(error: Exception, kind: Kind) -> None:
     assert kind_of(error) is kind
 
 
+@pytest.mark.parametrize(
+    ("error", "any_question"),
+    [
+        (StatusError(429), True),
+        (StatusError(503), True),
+        (StatusError(529), True),
+        (StatusError(500), False),
+        (StatusError(502), False),
+        (StatusError(408), False),
+        (ValueError("no JSON"), False),
+    ],
+)
+def test_what_every_question_would_have_met_is_told_apart(error: Exception, any_question: bool) -> None:
+    fault = fault_of(error, {}, lambda: NOW_S)
+    assert (fault.kind, fault.any_question) == (Kind.PASSING, any_question)
+
+
 def test_log_probabilities_are_only_given_up_where_they_were_asked_for() -> None:
     error = StatusError(400, param="top_logprobs")
     assert kind_of(error, logprobs=True) is Kind.NO_LOGPROBS
@@ -71,7 +88,7 @@ def test_only_what_never_went_out_is_surely_not_charged() -> None:
         error = api_connection("platform nine")
         error.__cause__ = type(cause, (Exception,), {})()
         fault = fault_of(error, {}, lambda: NOW_S)
-        assert (fault.kind, fault.billed) == (Kind.PASSING, billed)
+        assert (fault.kind, fault.billed, fault.any_question) == (Kind.PASSING, billed, not billed)
         assert str(fault) == f"no connection, or it broke ({cause})"
 
 

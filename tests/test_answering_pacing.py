@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cascade.answering.pacing import DEAD_AFTER, Clock, Health, Pace
+from cascade.answering.pacing import DEAD_AFTER, SILENT_AFTER, Clock, Health, Pace
 
 
 class FakeTime:
@@ -88,20 +88,39 @@ def test_a_pause_holds_for_all_and_is_never_shortened() -> None:
     assert time.now_s == 20
 
 
-def test_a_server_is_dead_after_so_many_questions_in_a_row() -> None:
+@pytest.mark.parametrize(("any_question", "dead_after"), [(True, DEAD_AFTER), (False, SILENT_AFTER)])
+def test_a_server_is_dead_after_so_many_questions_in_a_row(any_question: bool, dead_after: int) -> None:
     health = Health()
     for _ in range(3):
-        for _ in range(DEAD_AFTER - 1):
-            health.gave_up("HTTP 503")
+        for _ in range(dead_after - 1):
+            health.gave_up("HTTP 503", any_question=any_question)
         health.heard()
     assert health.trouble is None
     tries = []
-    for _ in range(DEAD_AFTER):
+    for _ in range(dead_after):
+        assert health.trouble is None
         tries.append(health.tries(7))
-        health.gave_up("HTTP 503")
-    assert tries == [7, 3, 1]
+        health.gave_up("HTTP 503", any_question=any_question)
+    assert tries == [7, 3, *[1] * (dead_after - 2)]
     assert health.tries(7) == 1
-    assert str(health.trouble).startswith("HTTP 503; so it went for 3 questions in a row")
+    assert health.trouble == f"HTTP 503; so it went for {dead_after} questions in a row: nothing more is asked"
+
+
+def test_what_may_be_a_questions_own_fault_is_no_sign_that_nobody_is_there() -> None:
+    health = Health()
+    for _ in range(3):
+        for _ in range(DEAD_AFTER - 1):
+            health.gave_up("no connection", any_question=True)
+        health.gave_up("no answer in time", any_question=False)
+    assert health.trouble is None
+    for _ in range(SILENT_AFTER - 3 * DEAD_AFTER):
+        health.gave_up("no answer in time", any_question=False)
+    assert health.trouble is not None
+
+
+def test_all_questions_on_one_recording_may_be_too_much_for_a_server() -> None:
+    """SH-Bench asks ten, in two modes."""
+    assert SILENT_AFTER > 10 * 2
 
 
 def test_the_first_reason_is_the_one_that_is_told() -> None:
@@ -110,5 +129,5 @@ def test_the_first_reason_is_the_one_that_is_told() -> None:
     health.doom("something else")
     health.heard()
     for _ in range(DEAD_AFTER):
-        health.gave_up("HTTP 503")
+        health.gave_up("HTTP 503", any_question=True)
     assert health.trouble == "the key is wrong"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cascade.answering.spending import Budget, Price, Usage, read_prices, usage_of
-from cascade.errors import BackendError, ConfigError
+from cascade.errors import ConfigError, NoMoreAnswersError
 from cascade.packaged import data_folder
 
 PRICE = Price(2.0, 1.0, 4.0)
@@ -34,7 +34,7 @@ def test_the_limit_is_never_passed(asked: list[tuple[int, int, str]], max_cost: 
             _end(*under_way.pop(0))
         if not budget._fits(PRICE.of(most)):
             for tokens in (most, Usage(0)):  # from then on not even what costs nothing
-                with pytest.raises(BackendError, match="passes --max-cost"):
+                with pytest.raises(NoMoreAnswersError, match="passes --max-cost"):
                     budget.reserve(tokens)
             break
         under_way.append((budget.reserve(most), most, how))

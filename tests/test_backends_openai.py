@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import math
 import random
@@ -21,13 +22,13 @@ from typing import Any
 import pytest
 
 from cascade.answering.chat import ChatPrompts, Sampling, chat_request
-from cascade.answering.pacing import DEAD_AFTER, Clock
+from cascade.answering.pacing import DEAD_AFTER, SILENT_AFTER, Clock
 from cascade.answering.prompts import Prompt, load_prompt
 from cascade.answering.questions import question_of
 from cascade.answering.spending import Price
 from cascade.backends import openai
 from cascade.backends.openai import OpenAIAnswerer, check_url, is_loopback
-from cascade.errors import BackendError, ConfigError, NotReadyError
+from cascade.errors import BackendError, ConfigError, NoMoreAnswersError, NotReadyError
 from cascade.output.cache import ResponseCache
 from cascade.packaged import data_folder
 from cascade.types import (
@@ -522,7 +523,7 @@ def test_what_no_try_can_change_stops_all_questions_at_once(
         answerer = load(server)
         told = []
         for number in range(4):
-            with pytest.raises(BackendError) as error:
+            with pytest.raises(NoMoreAnswersError) as error:
                 answerer.answer(question_of(f"Which, {number}?", OPTIONS), HEARD)
             told.append(str(error.value))
             assert SECRET not in shown(error.value)
@@ -553,25 +554,92 @@ def test_a_question_that_a_server_cannot_take_fails_alone(load: Ask, played: Pla
 
     with serving(_play) as server:
         answerer = load(server)
-        for _ in range(DEAD_AFTER + 1):
+        for _ in range(SILENT_AFTER + 1):
             with pytest.raises(BackendError, match=told) as error:
                 answerer.answer(QUESTION, HEARD)
+            assert not isinstance(error.value, NoMoreAnswersError)
             assert SAID not in shown(error.value)
         assert answerer.answer(question_of("An easy one?", OPTIONS), HEARD).choice == 0
-    assert len(server.received) == DEAD_AFTER + 2
+    assert len(server.received) == SILENT_AFTER + 2
 
 
-def test_a_dead_server_is_not_waited_for_by_every_question(load: Ask) -> None:
-    with serving(in_turn(fault(503))) as server:
+@pytest.mark.parametrize(("status", "dead_after"), [(503, DEAD_AFTER), (500, SILENT_AFTER)])
+def test_a_dead_server_is_not_waited_for_by_every_question(load: Ask, status: int, dead_after: int) -> None:
+    with serving(in_turn(fault(status))) as server:
         answerer = load(server, max_retries=6)
-        told = []
-        for number in range(200):
+        told: list[BackendError] = []
+        for number in range(60):
             with pytest.raises(BackendError) as error:
                 answerer.answer(question_of(f"Which, {number}?", OPTIONS), HEARD)
-            told.append(str(error.value))
-    assert len(server.received) == 7 + 3 + 1
-    assert "nothing more is asked" not in told[0]
-    assert all("so it went for 3 questions in a row: nothing more is asked" in line for line in told[3:])
+            told.append(error.value)
+            assert SAID not in shown(error.value)
+    assert len(server.received) == 7 + 3 + (dead_after - 2)
+    assert not any(isinstance(error, NoMoreAnswersError) for error in told[: dead_after - 1])
+    assert all(isinstance(error, NoMoreAnswersError) for error in told[dead_after - 1 :])
+    assert f"so it went for {dead_after} questions in a row: nothing more is asked" in str(told[-1])
+
+
+def test_a_server_that_is_gone_is_dead_after_seconds(load: Ask, time: FakeTime) -> None:
+    with serving(in_turn(good("A"))) as server:
+        answerer = load(server)
+        assert answerer.answer(QUESTION, HEARD).choice == 0
+    for _ in range(DEAD_AFTER - 1):
+        with pytest.raises(BackendError):
+            answerer.answer(OPEN, HEARD)
+    with pytest.raises(NoMoreAnswersError, match="ConnectionRefusedError"):
+        answerer.answer(OPEN, HEARD)
+    assert sum(time.slept) <= 0.5 * (2**6 - 1) + 0.5 * (2**2 - 1)
+
+
+def test_what_is_under_way_when_a_server_ends_is_answered_and_what_waits_is_not_asked(load: Ask) -> None:
+    """Four are sent at once. The first is refused for good; only then the other three are answered."""
+    refused, four = threading.Event(), threading.Barrier(4)
+
+    def _create(**request: Any) -> Any:
+        four.wait(5)
+        if "number 0?" in request["messages"][0]["content"]:
+            raise Refused
+        assert refused.wait(5)
+        return Completion(good("B").body)
+
+    with serving(in_turn(good("A"))) as server:
+        answerer = load(server, concurrency=4)
+    answerer._create = _create
+    with ThreadPoolExecutor(10) as pool:
+        asked = [pool.submit(answerer.answer, question_of(f"number {n}?", OPTIONS), HEARD) for n in range(4)]
+        with pytest.raises(NoMoreAnswersError):
+            asked[0].result()
+        waiting = [pool.submit(answerer.answer, question_of(f"late {n}?", OPTIONS), HEARD) for n in range(6)]
+        refused.set()
+        assert all(isinstance(late.exception(), NoMoreAnswersError) for late in waiting)
+    assert [each.result().choice for each in asked[1:]] == [1, 1, 1]
+
+
+def test_what_the_cache_holds_is_answered_when_nothing_more_is_asked(load: Ask, tmp_path: Path) -> None:
+    with serving(in_turn(good("B"))) as server:
+        load(server, cache=ResponseCache(tmp_path / "replies")).answer(QUESTION, HEARD)
+        answerer = load(
+            server, cache=ResponseCache(tmp_path / "replies"), prices=priced(server, Price(1, 1, 1)), max_cost=0.0
+        )
+        with pytest.raises(NoMoreAnswersError, match=r"of \$0.00, \$0.0000 are spent; nothing more is asked: raise"):
+            answerer.answer(OPEN, HEARD)
+        assert answerer.answer(QUESTION, HEARD).choice == 1
+
+
+@dataclass
+class Completion:
+    """A completion as the client gives it."""
+
+    body: bytes
+
+    def to_dict(self, *, warnings: bool) -> Any:
+        return json.loads(self.body)
+
+
+class Refused(Exception):  # noqa: N818
+    """An error as the client raises it for a wrong key."""
+
+    status_code = 401
 
 
 def test_a_server_that_comes_back_is_not_taken_for_dead(load: Ask) -> None:
@@ -682,7 +750,7 @@ def test_the_limit_on_the_cost_is_not_passed_and_is_used_up(load: Ask, concurren
     assert cost is not None
     assert 20.0 - most - 1.0 <= cost <= 20.0
     assert len(server.received) == 60 - len(failed) == round(cost)
-    assert all(isinstance(error, BackendError) and "passes --max-cost" in str(error) for error in failed)
+    assert all(isinstance(error, NoMoreAnswersError) and "passes --max-cost" in str(error) for error in failed)
 
 
 # --- the cache --------------------------------------------------------------------------------------------------------

@@ -33,14 +33,24 @@ class Kind(Enum):
 class FaultError(Exception):
     """What went wrong with a request, in words that may be shown.
 
-    retry_after_s is what the server asked for; billed, whether it may charge for the request all the same.
+    retry_after_s is what the server asked for; billed, whether it may charge for the request all the same;
+    any_question, whether every other question would surely have met the same, as where there is no connection.
     """
 
-    def __init__(self, kind: Kind, text: str, *, retry_after_s: float | None = None, billed: bool = False) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        text: str,
+        *,
+        retry_after_s: float | None = None,
+        billed: bool = False,
+        any_question: bool = False,
+    ) -> None:
         super().__init__(text)
         self.kind = kind
         self.retry_after_s = retry_after_s
         self.billed = billed
+        self.any_question = any_question
 
 
 NO_COMPLETION: Final = "what came back is no chat completion"
@@ -49,6 +59,9 @@ _FILTER_CODES: Final = {"content_filter", "content_policy_violation", "Responsib
 _LENGTH_CODES: Final = {"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"}
 _QUOTA_CODES: Final = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
 _PASSING: Final = {408, 409, 425, 429}
+_ANY_QUESTION: Final = {429, 503, 529}
+"""What a server says before it looks at a question: too many requests, unavailable, overloaded."""
+
 _TOO_LONG = re.compile(
     r"context (?:length|size|window)|maximum (?:context|input|prompt)|too (?:long|many tokens)", re.I
 )
@@ -61,10 +74,10 @@ def fault_of(error: Exception, request: Mapping[str, Any], now: Callable[[], flo
         return _status_fault(status, error, request, now)
     causes = [type(cause).__name__ for cause in _causes(error)]
     if "APITimeoutError" in causes or "APIConnectionError" in causes:
-        # Where there never was a connection, nothing was sent.
-        billed = not {"ConnectError", "ConnectTimeout"} & set(causes)
+        connected = not {"ConnectError", "ConnectTimeout"} & set(causes)
         what = "no answer in time" if "APITimeoutError" in causes else "no connection, or it broke"
-        return FaultError(Kind.PASSING, f"{what} ({causes[-1]})", billed=billed)
+        # Where there never was a connection, nothing was sent.
+        return FaultError(Kind.PASSING, f"{what} ({causes[-1]})", billed=connected, any_question=not connected)
     if isinstance(error, ValueError) or "APIResponseValidationError" in causes:
         return FaultError(Kind.PASSING, NO_COMPLETION, billed=True)
     return FaultError(Kind.REFUSED, causes[0], billed=True)
@@ -89,7 +102,8 @@ def _status_fault(status: int, error: Any, request: Mapping[str, Any], now: Call
     if known & _QUOTA_CODES or status in (401, 402, 403, 404) or 300 <= status < 400:
         return FaultError(Kind.FINAL, text)
     if status in _PASSING or (status >= 500 and status not in (501, 505)):
-        return FaultError(Kind.PASSING, text, retry_after_s=_retry_after(error, now))
+        wait_s = _retry_after(error, now)
+        return FaultError(Kind.PASSING, text, retry_after_s=wait_s, any_question=status in _ANY_QUESTION)
     if "logprobs" in request and (known & {"logprobs", "top_logprobs"} or "logprobs" in message):
         return FaultError(Kind.NO_LOGPROBS, text)
     if known & _LENGTH_CODES or status == 413 or _TOO_LONG.search(message):

@@ -9,7 +9,19 @@ from threading import Lock
 from typing import Final, final
 
 DEAD_AFTER: Final = 3
-"""So many questions in a row that were given up, however often they were tried, and the server is taken for dead."""
+"""So many questions in a row were given up, all for what any other would have met (no connection, HTTP 503): dead.
+
+The server itself says that it is not there, so no more are needed than rule out bad luck. As each is tried half as
+often as the one before, a server that refuses connections is dead after 11 tries and some 20 s, all waits included.
+"""
+
+SILENT_AFTER: Final = 21
+"""So many questions in a row were given up for whatever reason, such as no answer in time: dead.
+
+A question itself may be the reason, where its transcript is more than the server can read in time. SH-Bench asks 20
+about a recording, in both modes; so it takes a second recording to call a server dead that ran for hours. With the
+default settings one that hangs is dead after 29 tries of 60 s, one after the other, or 11 min with 8 at a time.
+"""
 
 
 @final
@@ -63,6 +75,7 @@ class Health:
     def __init__(self) -> None:
         self._trouble: str | None = None
         self._given_up = 0
+        self._turned_away = 0
         self._lock = Lock()
 
     @property
@@ -77,16 +90,19 @@ class Health:
     def heard(self) -> None:
         """Note that the server did its part, whatever it said."""
         with self._lock:
-            self._given_up = 0
+            self._given_up = self._turned_away = 0
 
-    def gave_up(self, why: str) -> None:
-        """Note that a question was tried as often as allowed, and that the server did its part in none of the tries."""
+    def gave_up(self, why: str, *, any_question: bool) -> None:
+        """Note that a question was tried as often as allowed, and that the server did its part in none of the tries.
+
+        any_question tells that every other question would surely have met the same.
+        """
         with self._lock:
             self._given_up += 1
-            if self._given_up >= DEAD_AFTER and self._trouble is None:
-                self._trouble = (
-                    f"{why}; so it went for {DEAD_AFTER} questions in a row: nothing more is asked; "
-                    "start again when the server is well"
+            self._turned_away = self._turned_away + 1 if any_question else 0
+            if self._turned_away >= DEAD_AFTER or self._given_up >= SILENT_AFTER:
+                self._trouble = self._trouble or (
+                    f"{why}; so it went for {self._given_up} questions in a row: nothing more is asked"
                 )
 
     def doom(self, why: str) -> None:

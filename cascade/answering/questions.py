@@ -28,6 +28,7 @@ class Answerer(Protocol):
 
         Raises:
             BackendError: A model or a server failed.
+            NoMoreAnswersError: And so it would on all that is still asked in this run.
         """
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Condition
 from typing import Any, Final, final
 
-from cascade.errors import BackendError, ConfigError
+from cascade.errors import ConfigError, NoMoreAnswersError
 
 MILLION: Final = 1_000_000
 
@@ -149,7 +149,7 @@ class Budget:
         """Count a request, and return the most that it may cost, in US dollars; waits for those under way if need be.
 
         Raises:
-            BackendError: It could pass the limit. Then nothing else is let out either, so that a run ends there.
+            NoMoreAnswersError: It could pass the limit. Then nothing else is let out either, so that a run ends there.
         """
         most_cost = 0.0 if self._price is None else self._price.of(most)
         with self._changed:
@@ -158,7 +158,7 @@ class Budget:
                 self._full = self._passes(most_cost)
                 self._changed.notify_all()
             if self._full is not None:
-                raise BackendError(self._full)
+                raise NoMoreAnswersError(self._full)
             self._reserved += most_cost
             self._under_way += 1
             self._spent = replace(self._spent, requests=self._spent.requests + 1)
@@ -190,7 +190,7 @@ class Budget:
         spent = (self._spent.cost or 0.0) + self._spent.unsure_cost
         return (
             f"the next question could cost up to ${most_cost:.4f}, which passes --max-cost: of ${self._max_cost:.2f}, "
-            f"${spent:.4f} are spent; nothing more is asked; what is answered is kept: raise the limit to go on"
+            f"${spent:.4f} are spent; nothing more is asked: raise the limit, or go on in a new run, which begins at $0"
         )
 
     def _with(self, usage: Usage) -> Spent:

@@ -3,8 +3,8 @@
 Each thing that can go wrong has one outcome:
 
     429, 408, 409, 425, 5xx, no answer in    tried again, later and later, when the server says so if it does; given up
-    time, a connection that breaks, a body   after `max_retries`. When DEAD_AFTER questions in a row were given up, the
-    that is no chat completion               server is taken for dead: nothing more is asked
+    time, a connection that breaks, a body   after `max_retries`. When DEAD_AFTER or SILENT_AFTER questions in a row
+    that is no chat completion               were given up, the server is taken for dead: nothing more is asked
     no quota, 401, 402, 403, 404, redirects  nothing more is asked
     the cost could pass `max_cost`           nothing more is asked
     a prompt that is too long, other 4xx     this question fails; so it does where the server shortened the prompt
@@ -12,8 +12,10 @@ Each thing that can go wrong has one outcome:
     an empty reply, a refusal                Outcome.EMPTY, Outcome.REFUSED
     no log-probabilities on this server      asked without them, once and for all; no probabilities then
 
-A question that fails is a BackendError of one line, and never an answer. Neither the line nor anything that hangs on it
-holds prompt or reply: of a server's error only its status and its one-word codes are shown.
+A question that fails is a BackendError of one line, and never an answer; where nothing more is asked, it is a
+NoMoreAnswersError. A request that is under way by then ends as it would, and replies in the cache are still given.
+Neither the line nor anything that hangs on it holds prompt or reply: of a server's error only its status and its
+one-word codes are shown.
 
 Nothing is sent but `chat_request`, to `base_url` alone: redirects are not followed, proxies in the environment not
 used, and the headers in which the `openai` package describes the machine are taken off.
@@ -44,7 +46,14 @@ from cascade.answering.chat import (
 from cascade.answering.faults import NO_COMPLETION, FaultError, Kind, fault_of
 from cascade.answering.pacing import Clock, Health, Pace
 from cascade.answering.spending import Budget, Prices, Spent, Usage, usage_of
-from cascade.errors import BackendError, CascadeError, ConfigError, MissingExtraError, NotReadyError
+from cascade.errors import (
+    BackendError,
+    CascadeError,
+    ConfigError,
+    MissingExtraError,
+    NoMoreAnswersError,
+    NotReadyError,
+)
 from cascade.types import Answer, Outcome, Question, Transcript
 
 OPENAI: Final = "https://api.openai.com/v1"
@@ -273,6 +282,7 @@ class OpenAIAnswerer:
 
         Raises:
             BackendError: The module's text lists when.
+            NoMoreAnswersError: Nothing more is asked.
         """
         request = self.request(question, transcript)
         key = request_key(self._server, request)
@@ -316,7 +326,7 @@ class OpenAIAnswerer:
         """Ask as often as it takes and is allowed; return what came of it.
 
         Raises:
-            BackendError: Nothing more is asked.
+            NoMoreAnswersError: Nothing more is asked.
         """
         from tenacity import Retrying, retry_if_exception
 
@@ -364,10 +374,10 @@ class OpenAIAnswerer:
         return reply
 
     def _check(self) -> None:
-        """Raise BackendError if nothing more is asked."""
+        """Raise NoMoreAnswersError if nothing more is asked."""
         trouble = self._health.trouble
         if trouble is not None:
-            raise BackendError(trouble)
+            raise NoMoreAnswersError(trouble)
 
     def _send(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request through the client, and return the completion; a FaultError says what went wrong."""
@@ -392,7 +402,7 @@ class OpenAIAnswerer:
         match fault.kind:
             case Kind.FINAL:
                 self._health.doom(f"{self._host}: {self._final(str(fault))}; nothing more is asked")
-                return BackendError(self._health.trouble)
+                return NoMoreAnswersError(self._health.trouble)
             case Kind.TOO_LONG:
                 prompt = request["messages"][0]["content"]
                 return BackendError(
@@ -405,8 +415,9 @@ class OpenAIAnswerer:
                     why += f"; it asks to wait {fault.retry_after_s:.0f} s, which is not waited for: come back later"
                 else:
                     why += "; trying again did not help: see that it is well, or lower 'concurrency' and the limits"
-                self._health.gave_up(why)
-                return BackendError(why)
+                self._health.gave_up(why, any_question=fault.any_question)
+                trouble = self._health.trouble
+                return BackendError(why) if trouble is None else NoMoreAnswersError(trouble)
         return BackendError(
             f"{self._host} does not take the question ({fault}); see that it knows this kind of request"
         )
