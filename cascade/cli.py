@@ -178,12 +178,7 @@ def _run_benchmark(
         results = run_plan(plan, out, progress)
     except KeyboardInterrupt:
         progress.stop()
-        kept = (
-            "what was answered is kept; the same command goes on"
-            if out
-            else "nothing was kept, since there is no --out"
-        )
-        notes.print(f"stopped; {kept}")
+        notes.print(f"stopped; {_kept(out)}")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         progress.stop()
@@ -193,7 +188,18 @@ def _run_benchmark(
             f"error: {len(results.failed)} recordings or questions failed and are not in the scores; "
             "the same command tries them again"
         )
-    raise typer.Exit(SOME_FAILED if results.failed else 0)
+    if results.stopped is not None:
+        notes.print(f"error: stopped: {_plain(str(results.stopped))}; {_kept(out)}")
+    raise typer.Exit(SOME_FAILED if results.failed or results.stopped else 0)
+
+
+def _kept(out: Path | None) -> str:
+    """Say what a run leaves that was stopped."""
+    return (
+        "nothing was kept, since there is no --out"
+        if out is None
+        else "what was answered is kept; the same command goes on"
+    )
 
 
 @app.command()

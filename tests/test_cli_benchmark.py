@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests import tone_benchmark as tones
+from tests.chat_server import Play, Received, fault, good, serving
 from tests.test_cli import CHAT, ROOT, RUN, cascade, short
 
 SHMINI = ROOT / "benchmarks" / "shmini"
@@ -208,3 +209,37 @@ def test_ones_own_data_run_beside_their_audio(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "ondevice_basic_qa.json").exists()
     (row,) = [line for line in out.splitlines() if line.startswith("> ondevice")]
     assert row.split()[2:] == ["both", "–", "0.0", "–", "100.0", "–"]
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "not kept"])
+def test_when_the_key_is_no_longer_taken_a_run_stops_and_the_same_command_goes_on(tmp_path: Path, kept: bool) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed (extra 'chat')")
+    pytest.importorskip("tenacity", reason="the package tenacity is not installed (extra 'chat')")
+    (tmp_path / "data" / "folder").mkdir(parents=True)
+    for number in range(3):
+        short(tmp_path / "data" / "folder" / f"scene {number}.wav")
+    write(tmp_path / "data" / "q.json", [tones.item(number, place) for number in range(3) for place in (0, 3)])
+    taken = 5
+
+    def _reply(received: Received) -> Play:
+        return good("B") if len(server.received) <= taken else fault(401, "invalid_api_key")
+
+    with serving(_reply) as server:
+        (tmp_path / "chat.yaml").write_text(f"{CHAT}    base_url: {server.url}\n    concurrency: 1\n")
+        command = ["run", "--config", "chat.yaml", "--data", "data/q.json", *(("--out", "out") if kept else ())]
+        code, out, err = cascade(*command, cwd=tmp_path)
+        assert code == 1
+        (line,) = [line for line in unprogressed(err) if line.startswith("error: ")]
+        host = server.url.removeprefix("http://").removesuffix("/v1")
+        how = "what was answered is kept; the same command goes on" if kept else "nothing was kept, since there is no"
+        assert line.startswith(f"error: stopped: {host}: the key is not accepted; set another: export OPENAI_API_KEY=")
+        assert f"; left are 7 questions on 2 recordings; {how}" in line
+        assert "> chat" in out
+        assert "heard in selective mode: 2.0 s" in out
+        assert len(server.received) == 6
+        taken = 100
+        if kept:
+            code, out, err = cascade(*command, cwd=tmp_path)
+            assert (code, "error" in err) == (0, False)
+            assert len(server.received) == 6 + 7
+            assert "heard in general mode: 3.0 s" in out

@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
+from threading import Barrier, Event, Lock
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import soundfile
 
 from cascade.answering.questions import Answerer
 from cascade.config import CascadeConfig
-from cascade.errors import BackendError, OutputError
+from cascade.errors import BackendError, NoMoreAnswersError, OutputError
 from cascade.output.journal import JOURNAL, locked
 from cascade.pipeline import Cascade
 from cascade.shbench.plan import Plan, Shard, make_plan
@@ -30,6 +31,7 @@ from cascade.shbench.results import Results, merge, run_plan
 from cascade.types import Answer, Mode, Outcome, Question, Transcript
 from tests import tone_benchmark as tones
 from tests.canary import Models, cascade_of
+from tests.chat_server import Play, Received, Script, fault, good, in_turn, serving
 from tests.test_output_recordings import full_disk
 from tests.tone_benchmark import Watch
 
@@ -378,6 +380,201 @@ def test_kills_at_any_moment_leave_the_same_files(folder: Path, undisturbed: dic
             break
     assert kills >= 1
     assert final_files(tmp_path) == undisturbed
+
+
+# --- when nothing more is answered ------------------------------------------------------------------------------------
+
+
+def left_at(number: int, error: str = "the key is wrong") -> Rig:
+    """Return a rig whose answerer answers so many questions and no more."""
+    return Rig(lambda asked: NoMoreAnswersError(error) if asked > number else None)
+
+
+@contextmanager
+def away(*recordings: Path) -> Iterator[None]:
+    """Take recordings away, so that opening one is an error that a run would tell."""
+    contents = {path: path.read_bytes() for path in recordings}
+    for path in recordings:
+        path.unlink()
+    yield
+    for path, content in contents.items():
+        path.write_bytes(content)
+
+
+def predicted(out: Path) -> int:
+    return sum(len(json.loads(path.read_bytes())) for path in out.glob("*_qa.json"))
+
+
+def test_when_nothing_more_is_answered_nothing_more_is_heard(tmp_path: Path) -> None:
+    tones.write(tmp_path / "data")
+    plan = tones.plan_of(tmp_path / "data")
+    told: list[str] = []
+
+    class Told(Watch):
+        def failed(self, failed: Any) -> None:
+            told.append(str(failed.error))
+
+    first = left_at(16)
+    with away(plan.recordings[2].path, plan.recordings[3].path):
+        results = run_plan(plan, tmp_path / "out", Told(), load=first.load)
+    assert (results.failed, told) == ([], [])
+    assert results.stopped is not None
+    assert (results.stopped.recordings, results.stopped.questions) == (3, 48 - 16)
+    assert str(results.stopped) == "the key is wrong; left are 32 questions on 3 recordings"
+    assert first.hearings == 3  # the first recording twice, the second once
+    assert len(results.hearings) == 3
+    assert predicted(tmp_path / "out") == 16
+    assert "missing_item" in {one.kind for one in results.scores.audit}
+    _, second = run(tones.plan_of(tmp_path / "data"), tmp_path / "out")
+    assert second.hearings == 6
+    assert len(second.questions) == 32
+    run(tones.plan_of(tmp_path / "data"), tmp_path / "undisturbed")
+    assert final_files(tmp_path / "out") == final_files(tmp_path / "undisturbed")
+
+
+def test_what_was_heard_and_not_answered_comes_last(folder: Path, tmp_path: Path) -> None:
+    """A recording on which a server always fails does not keep the others from being asked about."""
+    plan = tones.plan_of(folder)
+    run(plan, tmp_path, left_at(16))
+    results, again = run(plan, tmp_path, left_at(30))
+    assert results.stopped is not None
+    assert again.questions[-2:] == [plan.question(item, Mode.SELECTIVE) for item in plan.recordings[1].items[4:]]
+    assert (results.stopped.recordings, results.stopped.questions) == (1, 2)
+
+
+def test_a_run_without_any_answer_has_scores_too(folder: Path, tmp_path: Path) -> None:
+    results, rig = run(tones.plan_of(folder), tmp_path, left_at(0))
+    assert results.stopped is not None
+    assert (results.stopped.recordings, results.stopped.questions) == (4, 48)
+    assert rig.hearings == 1
+    assert predicted(tmp_path) == 0
+    assert {"scores.json", "scores.md", "hearings.json", "run.json"} <= final_files(tmp_path).keys()
+
+
+def test_what_failed_before_is_told_and_counts_as_left(folder: Path) -> None:
+    def fails(number: int) -> BackendError | None:
+        return BackendError("too long") if number == 2 else NoMoreAnswersError("no quota") if number > 5 else None
+
+    results, _ = run(tones.plan_of(folder), None, Rig(fails))
+    assert [str(failed.error) for failed in results.failed] == ["too long"]
+    assert str(results.stopped) == "no quota; left are 44 questions on 4 recordings"
+
+
+def test_questions_under_way_when_it_ends_are_kept(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cascade.settings import ExtractiveSettings
+
+    monkeypatch.setattr(ExtractiveSettings, "questions_at_once", 3)
+    together, ended = Barrier(3), Event()
+
+    def fails(number: int) -> BackendError | None:
+        if number > 3:
+            return NoMoreAnswersError("no quota")
+        together.wait(10)
+        if number == 1:
+            ended.set()
+            return NoMoreAnswersError("no quota")
+        assert ended.wait(10)
+        time.sleep(0.05)
+        return None
+
+    results, rig = run(tones.plan_of(folder), tmp_path, Rig(fails))
+    assert results.stopped is not None
+    assert (rig.hearings, predicted(tmp_path), results.stopped.questions) == (1, 2, 46)
+
+
+@dataclass
+class Chat:
+    """Loads a cascade around fakes with the real client of a server, which loses no time by waiting."""
+
+    url: str
+    max_cost: float | None = None
+    hearings: int = 0
+
+    def load(self, config: CascadeConfig) -> Cascade:
+        from cascade.answering.chat import load_prompts
+        from cascade.answering.pacing import Clock
+        from cascade.answering.spending import Price
+        from cascade.backends import openai
+        from cascade.packaged import data_folder
+
+        answerer = openai.load(
+            "gpt-4o",
+            prompts=load_prompts(data_folder("configs") / "prompts"),
+            base_url=self.url,
+            api_key_env=None,
+            timeout_s=10,
+            max_cost=self.max_cost,
+            prices={(openai.host_of(self.url), "gpt-4o"): Price(1e6, 1e6, 1e6)},
+            clock=Clock(sleep=lambda duration_s: None),
+        )
+        chat = self
+
+        class Counting(Cascade):
+            def in_mode(self, mode: Mode) -> Cascade:
+                chat.hearings += 1
+                return super().in_mode(mode)
+
+        return Counting(cascade_of(config, Models())._stages, answerer)
+
+
+def reply_to(first: int, then: Play) -> Script:
+    """Answer the first so many prompts; what comes then is up to `then`."""
+    seen: list[str] = []
+
+    def _reply(received: Received) -> Play:
+        if received.prompt not in seen:
+            seen.append(received.prompt)
+        return good("B") if len(seen) <= first else then
+
+    return _reply
+
+
+@pytest.mark.parametrize(
+    ("then", "max_cost", "why"),
+    [
+        (fault(429, "insufficient_quota"), None, "the account has no quota left"),
+        (fault(503), None, "HTTP 503; trying again did not help"),
+        (good("B"), 17 * 502.0, "passes --max-cost"),
+    ],
+    ids=["quota", "dead", "cost"],
+)
+def test_a_real_client_ends_a_run_in_the_midst(tmp_path: Path, then: Play, max_cost: float | None, why: str) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed (extra 'chat')")
+    pytest.importorskip("tenacity", reason="the package tenacity is not installed (extra 'chat')")
+    tones.write(tmp_path / "data")
+    plan = tones.plan_of(tmp_path / "data")
+    later = [recording.path for recording in plan.recordings[2:]]
+    with serving(reply_to(14, then)) as server, away(*later):
+        chat = Chat(server.url, max_cost)
+        results = run_plan(plan, tmp_path / "out", Watch(), load=chat.load)
+    answered = predicted(tmp_path / "out")
+    assert results.stopped is not None
+    assert why in str(results.stopped)
+    assert results.stopped.questions == 48 - answered
+    assert results.stopped.recordings == 3
+    assert chat.hearings == 3
+    assert 12 <= answered <= 18
+    assert max_cost is not None or answered == 14
+    with serving(in_turn(good("B"))) as server:
+        again = run_plan(plan, tmp_path / "out", Watch(), load=Chat(server.url).load)
+    assert again.stopped is None
+    assert len(server.received) == 48 - answered
+    assert predicted(tmp_path / "out") == 48
+
+
+def test_a_server_that_is_not_there_ends_a_run_after_one_hearing(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed (extra 'chat')")
+    pytest.importorskip("tenacity", reason="the package tenacity is not installed (extra 'chat')")
+    with serving(in_turn(good("B"))) as server:
+        pass
+    chat = Chat(server.url)
+    results = run_plan(tones.plan_of(folder), tmp_path, Watch(), load=chat.load)
+    assert results.stopped is not None
+    assert "ConnectionRefusedError" in str(results.stopped)
+    assert (results.stopped.recordings, results.stopped.questions, chat.hearings) == (4, 48, 1)
+    assert len(results.failed) == 2
 
 
 # --- what changes meanwhile -------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from cascade.scoring.tally import Tally
 from cascade.shbench.figure import figure4
 from cascade.shbench.paper import Paper, load_paper
 from cascade.shbench.plan import Plan, Shard, digest
-from cascade.shbench.running import Failed, Heard, Loader, hearings, predictions, run
+from cascade.shbench.running import Failed, Heard, Loader, Stopped, hearings, predictions, run
 from cascade.shbench.scores import Scores, evaluate
 from cascade.shbench.tables import scores_md
 from cascade.types import Mode, Question, Reading
@@ -50,12 +50,17 @@ PREDICTIONS: Final = "_qa.json"
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What came of a run; failed is what could not be heard or answered, moved the folder of another run's files."""
+    """What came of a run.
+
+    failed: what could not be heard or answered. moved: the folder of another run's files. stopped: why the run ended
+    early, if it did.
+    """
 
     scores: Scores
     hearings: Sequence[Heard]
     failed: Sequence[Failed]
     moved: Path | None = None
+    stopped: Stopped | None = None
 
     @property
     def lines(self) -> list[str]:
@@ -83,29 +88,31 @@ def run_plan(plan: Plan, out: Path | None, watch: Watch, load: Loader = Cascade.
     """
     if out is None:
         journal = forgetful()
-        failed = _run(plan, journal, watch, load)
+        failed, stopped = _run(plan, journal, watch, load)
         found = hearings(plan, journal)
-        return Results(_scores(_predictions(plan, journal), _asked(plan)), found, failed)
+        return Results(_scores(_predictions(plan, journal), _asked(plan)), found, failed, stopped=stopped)
     description = plan.describe()
     names = [*map(plan.file_name, plan.modes), *FINAL_FILES]
     with locked(out):
         moved = output.begin(out, description, names)
         with open_journal(out) as journal:
-            failed = _run(plan, journal, watch, load)
+            failed, stopped = _run(plan, journal, watch, load)
             found = hearings(plan, journal)
             answered = _predictions(plan, journal)
         scores = _scores(answered, _asked(plan))
         output.finish(out, _final_files(answered, [_numbers(heard) for heard in found], scores))
-    return Results(scores, found, failed, moved)
+    return Results(scores, found, failed, moved, stopped)
 
 
-def _run(plan: Plan, journal: Journal, watch: Watch, load: Loader) -> list[Failed]:
-    """Hear and ask what is left to do; return what failed."""
-    failed = []
-    for failure in run(plan, journal, watch.progress, load):
-        watch.failed(failure)
-        failed.append(failure)
-    return failed
+def _run(plan: Plan, journal: Journal, watch: Watch, load: Loader) -> tuple[list[Failed], Stopped | None]:
+    """Hear and ask what is left to do; return what failed, and why it ended early, if it did."""
+    failed: list[Failed] = []
+    for trouble in run(plan, journal, watch.progress, load):
+        if isinstance(trouble, Stopped):
+            return failed, trouble
+        watch.failed(trouble)
+        failed.append(trouble)
+    return failed, None
 
 
 def _predictions(plan: Plan, journal: Journal) -> dict[str, list[dict[str, Any]]]:

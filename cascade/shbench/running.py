@@ -19,7 +19,7 @@ from typing import Any
 from cascade.answering.questions import LETTERS
 from cascade.audio import announced_duration_s, open_audio
 from cascade.config import CascadeConfig
-from cascade.errors import AudioError, CascadeError, OutputError
+from cascade.errors import AudioError, CascadeError, NoMoreAnswersError, OutputError
 from cascade.output.journal import Journal
 from cascade.pipeline import Cascade, Listening, guarded
 from cascade.scoring.leakage import leakage, retention
@@ -36,6 +36,21 @@ class Failed:
 
     recording: str
     error: CascadeError
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Why a run ended early: nothing more is answered, so nothing more is heard.
+
+    recordings and questions count what is left, each question once for each mode.
+    """
+
+    error: NoMoreAnswersError
+    recordings: int
+    questions: int
+
+    def __str__(self) -> str:
+        return f"{self.error}; left are {self.questions} questions on {self.recordings} recordings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +97,18 @@ Loader = Callable[[CascadeConfig], Cascade]
 """Loads a cascade's models; Cascade.load."""
 
 
-def run(plan: Plan, journal: Journal, progress: Progress, load: Loader) -> Iterator[Failed]:
+def run(plan: Plan, journal: Journal, progress: Progress, load: Loader) -> Iterator[Failed | Stopped]:
     """Hear and ask all that the journal does not hold yet; yield what failed, which is not in the journal then.
+
+    When nothing more is answered, nothing more is heard, and the last thing to be yielded says so.
 
     Errors: ModelError, EnrolmentError, OutputError.
     """
-    todo = [
-        (recording, heard_as)
-        for recording in plan.recordings
-        for heard_as in plan.hearings
-        if not _is_done(plan, journal, recording, heard_as)
-    ]
+    todo = _left(plan, journal)
     if not todo:
         return
+    # What was heard before, and not answered, comes last: where that made a server fail, the others are not kept back.
+    todo.sort(key=lambda one: hearing_key(plan, *one) in journal)
     lengths = [announced_duration_s(str(recording.path)) or 0.0 for recording, _ in todo]
     loaded = load(plan.config)
     behind_s = 0.0
@@ -107,6 +121,9 @@ def run(plan: Plan, journal: Journal, progress: Progress, load: Loader) -> Itera
             yield from _do(plan, journal, loaded.in_mode(heard_as), recording, watch)
         except OutputError:
             raise  # what cannot be kept need not be heard
+        except NoMoreAnswersError as error:
+            yield _stopped(plan, journal, error)
+            return
         except CascadeError as error:
             unheard.add(recording.name)
             yield Failed(recording.name, error)
@@ -118,37 +135,66 @@ def _watched(progress: Progress, behind_s: float, length_s: float, total_s: floa
     progress(behind_s + min(heard_s, length_s), total_s)
 
 
-def _is_done(plan: Plan, journal: Journal, recording: Recording, heard_as: Mode) -> bool:
+def _left(plan: Plan, journal: Journal) -> list[tuple[Recording, Mode]]:
+    """Return what is still to be heard, for itself or for its questions, in the run's order."""
+    return [
+        (recording, heard_as)
+        for recording in plan.recordings
+        for heard_as in plan.hearings
+        if hearing_key(plan, recording, heard_as) not in journal or _unanswered(plan, journal, recording, heard_as)
+    ]
+
+
+def _unanswered(
+    plan: Plan, journal: Journal, recording: Recording, heard_as: Mode
+) -> dict[str, tuple[Item, Mode, Question]]:
+    """Return what is still to be asked about a hearing, by the key of its answer; what is asked twice is there once."""
     hearing = hearing_key(plan, recording, heard_as)
-    asked = plan.hearings[heard_as]
-    return hearing in journal and all(
-        answer_key(hearing, mode, plan.question(item, mode)) in journal for mode in asked for item in recording.items
+    asked: dict[str, tuple[Item, Mode, Question]] = {}
+    for mode in plan.hearings[heard_as]:
+        for item in recording.items:
+            question = plan.question(item, mode)
+            asked[answer_key(hearing, mode, question)] = (item, mode, question)
+    return {key: question for key, question in asked.items() if key not in journal}
+
+
+def _stopped(plan: Plan, journal: Journal, error: NoMoreAnswersError) -> Stopped:
+    left = _left(plan, journal)
+    return Stopped(
+        error,
+        recordings=len({recording.name for recording, _ in left}),
+        questions=sum(len(_unanswered(plan, journal, recording, heard_as)) for recording, heard_as in left),
     )
 
 
 def _do(
     plan: Plan, journal: Journal, cascade: Cascade, recording: Recording, watch: Callable[[float], None]
 ) -> Iterator[Failed]:
-    """Hear one recording and ask what the journal does not hold yet."""
+    """Hear one recording and ask what the journal does not hold yet; what can be answered is kept in any case.
+
+    Raises:
+        NoMoreAnswersError: Some questions have no answer, and no further one will have.
+    """
     hearing = hearing_key(plan, recording, cascade.mode)
     guarded("hearing it", lambda: _hear(cascade, recording, watch))
     if hash_of(recording.path) != recording.sha256:
         raise AudioError(f"'{recording.path}' changed while the benchmark ran; leave it as it is, and run again")
     if hearing not in journal:
         journal.append(hearing, _hearing_entry(recording, cascade.mode, cascade.listening))
-    asked: dict[str, tuple[Item, Mode, Question]] = {}
-    for mode in plan.hearings[cascade.mode]:
-        for item in recording.items:
-            question = plan.question(item, mode)
-            asked[answer_key(hearing, mode, question)] = (item, mode, question)
-    missing = [key for key in asked if key not in journal]
+    unanswered = _unanswered(plan, journal, recording, cascade.mode)
     answerer = plan.config.answerer
     pool = ThreadPoolExecutor(max_workers=1 if answerer is None else answerer.questions_at_once)
+    ended: NoMoreAnswersError | None = None
     try:
-        failures = pool.map(lambda key: _ask(journal, cascade, key, *asked[key]), missing)
-        yield from (Failed(recording.name, error) for error in failures if error is not None)
+        for error in pool.map(lambda key: _ask(journal, cascade, key, *unanswered[key]), unanswered):
+            if isinstance(error, NoMoreAnswersError):
+                ended = ended or error
+            elif error is not None:
+                yield Failed(recording.name, error)
     finally:
         pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for questions that were not asked yet
+    if ended is not None:
+        raise ended
 
 
 def _hear(cascade: Cascade, recording: Recording, watch: Callable[[float], None]) -> None:
