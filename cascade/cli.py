@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -142,25 +143,35 @@ def _run_recordings(
     settings: CascadeConfig, recordings: Sequence[str], mode: ModeName, texts: Sequence[str], out: Path | None
 ) -> None:
     from cascade.answering.questions import question_of
-    from cascade.run import Failed
+    from cascade.run import Done, Failed
     from cascade.run import run as run_all
     from cascade.types import Mode
 
     questions = [question_of(text) for text in texts]
-    failed = 0
+    done = failed = unanswered = 0
     progress = _Progress()
     try:
         for result in run_all(settings, recordings, questions, mode=Mode(mode.value), out=out, watch=progress.watch):
             progress.stop()
             _show(result)
+            done += 1
             failed += isinstance(result, Failed)
+            unanswered += isinstance(result, Done) and bool(result.unanswered)
     except KeyboardInterrupt:
         progress.stop()
         notes.print("stopped; the recordings that were finished are kept")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         progress.stop()
-    raise typer.Exit(0 if not failed else UNUSABLE if failed == len(recordings) else SOME_FAILED)
+    if done < len(recordings):
+        left = f"{len(recordings) - done} of {len(recordings)}"
+        notes.print(f"error: stopped: nothing more is answered; {left} recordings were not heard")
+    if unanswered and out is not None:
+        notes.print(
+            f"error: {unanswered} of {len(recordings)} recordings lack answers; their transcripts are kept: for the "
+            "answers, give these recordings again, with another --out"
+        )
+    raise typer.Exit(UNUSABLE if failed == len(recordings) else SOME_FAILED if failed or unanswered else 0)
 
 
 def _run_benchmark(
@@ -489,8 +500,12 @@ def _show(result: Done | Failed) -> None:
     if isinstance(result, Failed):
         name = "" if result.recording in str(result.error) else f"{_plain(result.recording)}: "
         notes.print(f"error: {name}{_plain(str(result.error))}")
-    elif result.folder is not None:
+        return
+    if result.folder is not None:
         screen.print(f"  written to {_plain(str(result.folder))}")
+    for why, count in Counter(map(str, result.unanswered)).items():
+        asked = len(result.unanswered) + len(result.heard.answers)
+        notes.print(f"error: {_plain(result.recording)}: {count} of {asked} questions have no answer: {_plain(why)}")
 
 
 def _show_heard(recording: str, heard: Heard) -> None:

@@ -1,6 +1,7 @@
 """The work of `cascade run`: hear recordings one after the other, ask the questions, write the outputs.
 
-One bad recording does not stop the others, and what is finished stays when the work is interrupted.
+One bad recording does not stop the others, and what is finished stays when the work is interrupted. A question that
+fails costs neither the transcript nor the other answers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from cascade.answering.prompts import load_prompt
 from cascade.audio import open_audio
 from cascade.check import examine
 from cascade.config import CascadeConfig
-from cascade.errors import CascadeError, ConfigError, NotReadyError
+from cascade.errors import CascadeError, ConfigError, NoMoreAnswersError, NotReadyError
 from cascade.output.recordings import Heard, plan_folders, recording_name, write
 from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, guarded
@@ -24,11 +25,15 @@ from cascade.types import Answer, AudioChunk, Mode, Question
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A recording that was heard: what came of it, and the folder that it was written to, if any."""
+    """A recording that was heard: what came of it, and the folder that it was written to, if any.
+
+    unanswered: for each question that has no answer, why.
+    """
 
     recording: str
     heard: Heard
     folder: Path | None
+    unanswered: Sequence[CascadeError] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,14 @@ class Failed:
     heard: Heard | None = None
 
 
+Loader = Callable[[CascadeConfig, Mode], Cascade]
+"""Loads a cascade's models for a mode."""
+
+
+def _load(config: CascadeConfig, mode: Mode) -> Cascade:
+    return Cascade.load(config, mode=mode)
+
+
 def run(
     config: CascadeConfig,
     recordings: Sequence[str],
@@ -48,10 +61,14 @@ def run(
     mode: Mode,
     out: Path | None,
     watch: Callable[[str, AudioChunk], None],
+    load: Loader = _load,
 ) -> Iterator[Done | Failed]:
     """Yield what came of each recording, in order.
 
-    Everything that can be known to be wrong is said before the first is heard. `watch` is told of every chunk.
+    Everything that can be known to be wrong is said before the first is heard. `watch` is told of every chunk. When
+    nothing more is answered, the transcripts of all recordings are still made where they are kept, that is with `out`;
+    without it nothing more is heard.
+
     Errors: ConfigError, NotReadyError, EnrolmentError, OutputError.
     """
     if questions and config.answerer is None:
@@ -62,19 +79,21 @@ def run(
     problems = examine(config, recordings).problems
     if problems:
         raise NotReadyError([str(problem) for problem in problems])
-    cascade = Cascade.load(config, mode=mode)
+    cascade = load(config, mode)
     provenance = gather(config)
     questions = [replace(question, prompt=question.prompt or _prompt(question, mode)) for question in questions]
     for recording, folder in zip(recordings, folders, strict=True):
-        heard = None
+        heard, unanswered = None, list[CascadeError]()
         try:
-            heard = guarded("hearing it", partial(_hear, cascade, recording, questions, watch, provenance))
+            heard, unanswered = guarded("hearing it", partial(_hear, cascade, recording, questions, watch, provenance))
             if folder is not None:
                 write(folder, heard)
         except CascadeError as error:
             yield Failed(recording, error, heard)
         else:
-            yield Done(recording, heard, folder)
+            yield Done(recording, heard, folder, unanswered)
+        if folder is None and any(isinstance(error, NoMoreAnswersError) for error in unanswered):
+            return  # it was heard for the answers
 
 
 def _prompt(question: Question, mode: Mode) -> str:
@@ -89,7 +108,9 @@ def _hear(
     questions: Sequence[Question],
     watch: Callable[[str, AudioChunk], None],
     provenance: Provenance,
-) -> Heard:
+) -> tuple[Heard, list[CascadeError]]:
+    """Hear a recording and ask about it; return what came of it, and why questions have no answer."""
+
     def watched() -> Iterator[AudioChunk]:
         for chunk in open_audio(recording):
             watch(recording, chunk)
@@ -97,14 +118,26 @@ def _hear(
 
     for _ in cascade.listen(watched()):
         pass  # the driver keeps what comes out
-    answers: list[tuple[Question, Answer]] = [(question, cascade.ask(question)) for question in questions]
-    return Heard(
+    answers, unanswered = _ask(cascade, questions)
+    heard = Heard(
         name=recording_name(recording),
         mode=cascade.mode,
         transcript=cascade.transcript,
         decisions=tuple(cascade.listening.decisions),
-        answers=tuple(answers),
+        answers=answers,
         performance=cascade.listening.performance,
         lookahead=cascade.lookahead,
         provenance=provenance,
     )
+    return heard, unanswered
+
+
+def _ask(cascade: Cascade, questions: Sequence[Question]) -> tuple[list[tuple[Question, Answer]], list[CascadeError]]:
+    """Return the questions that have an answer, with it, and why the others have none."""
+    answers, unanswered = list[tuple[Question, Answer]](), list[CascadeError]()
+    for question in questions:
+        try:
+            answers.append((question, cascade.ask(question)))
+        except CascadeError as error:
+            unanswered.append(error)
+    return answers, unanswered

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.chat_server import Play, Received, fault, good, serving
+
 ROOT = Path(__file__).resolve().parent.parent
 TALK = ROOT / "benchmarks" / "talk" / "talk.flac"
 ENROLMENT = ROOT / "benchmarks" / "talk" / "enrolment.flac"
@@ -248,3 +250,43 @@ def test_what_asks_no_server_has_no_prompt_and_no_cost(tmp_path: Path, option: t
     assert (code, out) == (2, "")
     assert err.startswith("error: this configuration ")
     assert err.endswith("leave the option out\n")
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "not kept"])
+def test_when_nothing_more_is_answered_only_transcripts_that_are_kept_are_made(tmp_path: Path, kept: bool) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed (extra 'chat')")
+    pytest.importorskip("tenacity", reason="the package tenacity is not installed (extra 'chat')")
+    for name in "abc":
+        short(tmp_path / f"{name}.wav")
+
+    def _reply(received: Received) -> Play:
+        return good("Nobody.") if len(server.received) <= 3 else fault(429, "insufficient_quota")
+
+    with serving(_reply) as server:
+        (tmp_path / "chat.yaml").write_text(f"{CHAT}    base_url: {server.url}\n")
+        asked = ("--question", "Who?", "--question", "Where?", *(("--out", "out") if kept else ()))
+        code, out, err = cascade("run", "--config", "chat.yaml", "a.wav", "b.wav", "c.wav", *asked, cwd=tmp_path)
+    assert code == 1
+    assert len(server.received) == 4
+    assert out.count("A: Nobody.") == 3
+    host = server.url.removeprefix("http://").removesuffix("/v1")
+    why = (
+        f"{host}: the account has no quota left; add credit, or use another key (HTTP 429, insufficient_quota); "
+        "nothing more is asked"
+    )
+    if not kept:
+        assert out.count(".wav (selective)") == 2
+        assert err.splitlines() == [
+            f"error: b.wav: 1 of 2 questions have no answer: {why}",
+            "error: stopped: nothing more is answered; 1 of 3 recordings were not heard",
+        ]
+        return
+    assert err.splitlines() == [
+        f"error: b.wav: 1 of 2 questions have no answer: {why}",
+        f"error: c.wav: 2 of 2 questions have no answer: {why}",
+        "error: 2 of 3 recordings lack answers; their transcripts are kept: for the answers, give these recordings "
+        "again, with another --out",
+    ]
+    answers = [(tmp_path / "out" / name / "answers.jsonl").read_text().splitlines() for name in "abc"]
+    assert [len(lines) for lines in answers] == [2, 1, 0]
+    assert (tmp_path / "out" / "c" / "transcript.json").is_file()

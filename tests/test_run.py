@@ -1,0 +1,102 @@
+"""Recordings heard one after the other and asked about, when questions fail or nothing more is answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from cascade.answering.questions import question_of
+from cascade.config import CascadeConfig
+from cascade.errors import BackendError, NoMoreAnswersError
+from cascade.pipeline import Cascade
+from cascade.run import Done, Failed, Loader, run
+from cascade.types import Answer, Mode, Outcome, Question, Transcript
+from tests import tone_benchmark as tones
+from tests.canary import Models, cascade_of
+
+QUESTIONS = [question_of("Who?"), question_of("Where?")]
+
+
+@pytest.fixture
+def recordings(tmp_path: Path) -> list[Path]:
+    tones.write(tmp_path / "data", recordings=3)
+    return [tmp_path / "data" / "folder" / f"scene {number}.wav" for number in range(3)]
+
+
+def loader(fails: Callable[[int], BackendError | None]) -> Loader:
+    """Return what loads a cascade around fakes; its answerer fails at the questions of these numbers, from 1."""
+
+    class Answerer:
+        asked = 0
+
+        def answer(self, question: Question, transcript: Transcript) -> Answer:
+            self.asked += 1
+            if error := fails(self.asked):
+                raise error
+            return Answer(f"answer {self.asked}", Outcome.ANSWERED)
+
+    def _load(config: CascadeConfig, mode: Mode) -> Cascade:
+        return Cascade(cascade_of(config, Models(), mode)._stages, Answerer(), mode=mode)
+
+    return _load
+
+
+def ran(recordings: Sequence[Path], out: Path | None, load: Loader) -> list[Done | Failed]:
+    config = tones.config_of(recordings[0].parents[1])
+    paths = [str(path) for path in recordings]
+    results = run(
+        config, paths, QUESTIONS, mode=Mode.SELECTIVE, out=out, watch=lambda recording, chunk: None, load=load
+    )
+    return list(results)
+
+
+def answers(result: Done | Failed) -> list[str]:
+    assert isinstance(result, Done)
+    return [answer.text for _, answer in result.heard.answers]
+
+
+def unanswered(results: Sequence[Done | Failed]) -> list[list[str]]:
+    return [list(map(str, result.unanswered)) for result in results if isinstance(result, Done)]
+
+
+def no_more(after: int) -> Loader:
+    return loader(lambda number: NoMoreAnswersError("no quota") if number > after else None)
+
+
+def test_when_nothing_more_is_answered_nothing_more_is_heard(recordings: list[Path]) -> None:
+    recordings[2].unlink()  # opening it would be a Failed
+    results = ran(recordings, None, no_more(3))
+    assert [answers(result) for result in results] == [["answer 1", "answer 2"], ["answer 3"]]
+    assert unanswered(results) == [[], ["no quota"]]
+
+
+def test_transcripts_that_are_kept_are_still_made(recordings: list[Path], tmp_path: Path) -> None:
+    results = ran(recordings, tmp_path / "out", no_more(3))
+    assert unanswered(results) == [[], ["no quota"], ["no quota"] * 2]
+    ran(recordings, tmp_path / "all", loader(lambda number: None))
+    for number, answered in enumerate((2, 1, 0)):
+        mine, other = (tmp_path / out / f"scene {number}" for out in ("out", "all"))
+        assert (mine / "transcript.json").read_bytes() == (other / "transcript.json").read_bytes()
+        assert tones.MAIN_WORDS[number] in (mine / "transcript.json").read_text()
+        lines = (mine / "answers.jsonl").read_text().splitlines()
+        assert [json.loads(line)["question"] for line in lines] == [question.text for question in QUESTIONS[:answered]]
+
+
+def test_a_question_that_fails_costs_neither_transcript_nor_other_answers(
+    recordings: list[Path], tmp_path: Path
+) -> None:
+    results = ran(recordings, tmp_path / "out", loader(lambda number: BackendError("long") if number == 3 else None))
+    assert unanswered(results) == [[], ["long"], []]
+    assert answers(results[1]) == ["answer 4"]
+    assert len((tmp_path / "out" / "scene 1" / "answers.jsonl").read_text().splitlines()) == 1
+    assert len(ran(recordings, None, loader(lambda number: BackendError("long")))) == 3
+
+
+def test_a_recording_that_cannot_be_heard_does_not_stop_the_others(recordings: list[Path]) -> None:
+    recordings[1].write_bytes(b"this is no recording" * 100)
+    results = ran(recordings, None, loader(lambda number: None))
+    assert [type(result) for result in results] == [Done, Failed, Done]
+    assert answers(results[2]) == ["answer 3", "answer 4"]
