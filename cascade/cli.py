@@ -64,6 +64,13 @@ class ModeName(StrEnum):
 
 
 ConfigOption = Annotated[str, typer.Option("--config", "-c", help="A YAML file, or the name of one in configs/.")]
+AudioRootOption = Annotated[
+    Path | None, typer.Option(help="Folder of the benchmark's recordings; by default that of its questions.")
+]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the benchmark's first so many recordings.")]
+ShardOption = Annotated[
+    str | None, typer.Option(metavar="I/N", help="Only part I of N of the benchmark's recordings; see merge.")
+]
 
 
 @app.callback()
@@ -100,13 +107,9 @@ def run(
     data: Annotated[
         Path | None, typer.Option(help="A benchmark's questions, in SH-Bench's format (.json, .json.gz).")
     ] = None,
-    audio_root: Annotated[
-        Path | None, typer.Option(help="Folder of the benchmark's recordings; by default that of its questions.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the benchmark's first so many recordings.")] = None,
-    shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Only part I of N of the benchmark's recordings; see merge.")
-    ] = None,
+    audio_root: AudioRootOption = None,
+    limit: LimitOption = None,
+    shard: ShardOption = None,
 ) -> None:
     """Hear recordings, keep what the main speaker said, print the transcript, and answer from it.
 
@@ -265,13 +268,28 @@ def score(
 def check(
     config: ConfigOption,
     recordings: Annotated[list[str] | None, typer.Argument(help="Estimate time and memory for these.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Estimate them for the benchmark of these questions.")] = None,
+    audio_root: AudioRootOption = None,
+    limit: LimitOption = None,
+    shard: ShardOption = None,
 ) -> None:
     """Show the chain of a configuration, and what is missing to run it; exit code 1 if something is."""
     from cascade.check import examine
     from cascade.config import load_config
+    from cascade.errors import ConfigError
 
     settings = load_config(config)
-    report = examine(settings, recordings or ())
+    if data is None and (audio_root, limit, shard) != (None, None, None):
+        raise ConfigError("--audio-root, --limit and --shard are for a benchmark; name its questions with --data")
+    if data is not None and recordings:
+        raise ConfigError("recordings and a benchmark (--data) were given; leave one of them out")
+    heard: Sequence[Path | str] = recordings or ()
+    if data is not None:
+        from cascade.shbench.plan import Shard, what_is_heard
+
+        part = None if shard is None else Shard.of(shard)
+        heard = what_is_heard(settings.with_benchmark(data, audio_root), limit=limit, shard=part)
+    report = examine(settings, heard)
     _show_report(report)
     if not settings.gated:
         screen.print(NO_GATE)

@@ -14,6 +14,7 @@ from tests.chat_server import Play, Received, fault, good, serving
 from tests.test_cli import CHAT, ROOT, RUN, cascade, short
 
 SHMINI = ROOT / "benchmarks" / "shmini"
+CHECK = ("check", "--config", "ondevice.yaml")
 SHBENCH = ROOT.parent / "shared" / "shbench"
 
 
@@ -46,6 +47,9 @@ def unprogressed(err: str) -> list[str]:
         ((*RUN, "a.wav", "--limit", "2"), "error: --data, --audio-root, --limit and --shard are for a benchmark"),
         ((*RUN, "--shard", "3/2"), "error: --shard '3/2': expected I/N with 1 <= I <= N, such as 1/4"),
         ((*RUN, "--limit", "0"), "Error: Invalid value for '--limit'"),
+        ((*CHECK, "--limit", "1"), "error: --audio-root, --limit and --shard are for a benchmark; name its questions"),
+        ((*CHECK, "a.wav", "--data", "q.json"), "error: recordings and a benchmark (--data) were given"),
+        ((*CHECK, "--data", "away.json"), "error: cannot read 'away.json' (No such file or directory)"),
         ((*RUN, "--data", "away.json"), "error: cannot read 'away.json' (No such file or directory)"),
         ((*RUN, "--data", "empty.json"), "error: 'empty.json' holds an empty list, expected"),
         ((*RUN, "--data", "q.json", "--audio-root", "away"), "error: the folder of recordings 'away' does not exist"),
@@ -192,6 +196,15 @@ def test_the_small_benchmark_runs_and_goes_on(tmp_path: Path) -> None:
     code, again, err = cascade(*limited, cwd=tmp_path)
     assert (code, again, err) == (0, out, "")
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_what_a_benchmark_will_take_is_estimated_for_each_hearing(tmp_path: Path) -> None:
+    code, out, _ = cascade(*CHECK, "--data", SHMINI / "questions.json", cwd=tmp_path)
+    assert code == 0
+    assert "estimated: 24.5 min of audio: about " in out  # 735 s, heard in both modes
+    part = ("--data", SHMINI / "questions.json", "--limit", "2", "--shard", "2/2", "--audio-root", SHMINI)
+    minutes = cascade(*CHECK, *part, cwd=tmp_path)[1].partition("estimated: ")[2].partition(" min")[0]
+    assert 1.5 < float(minutes) < 3
 
 
 def test_ones_own_data_run_beside_their_audio(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cascade.check import Report
+from cascade.check import Report, examine
 from cascade.config import load_config
 from cascade.errors import ConfigError, NotReadyError
+from cascade.machine import Machine
 from cascade.settings import OpenAISettings
-from cascade.shbench.plan import Shard, make_plan
+from cascade.shbench.plan import Shard, make_plan, what_is_heard
 from cascade.types import Mode
 from tests import tone_benchmark as tones
 
@@ -136,6 +137,15 @@ def test_two_modes_are_two_hearings_unless_the_gate_is_always_shut(folder: Path)
     assert tones.plan_of(folder, modes=(general,), always=True).hearings == {selective: (general,)}
 
 
+def test_what_is_heard_is_there_as_often_as_it_is_heard(folder: Path) -> None:
+    config = tones.config_of(folder)
+    first, second, *_ = [folder / "folder" / f"scene {number}.wav" for number in range(5)]
+    assert len(what_is_heard(config)) == 10
+    assert sorted(what_is_heard(config, limit=2)) == [first, first, second, second]
+    assert what_is_heard(config, limit=2, shard=Shard(2, 2)) == [second, second]
+    assert what_is_heard(tones.config_of(folder, always=True), limit=2) == [first, second]
+
+
 def test_another_setting_is_another_run_and_a_larger_limit_is_not(folder: Path) -> None:
     identity = tones.plan_of(folder).describe()["identity"]
     assert tones.plan_of(folder, limit=2).describe()["identity"] == identity
@@ -155,7 +165,7 @@ def test_a_higher_limit_on_the_cost_goes_on_with_the_same_run(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was answered and paid for is not asked again; another model is another run."""
-    monkeypatch.setattr("cascade.shbench.plan.examine", lambda config: Report((), {}, ()))
+    monkeypatch.setattr("cascade.shbench.plan.examine", lambda config, recordings: Report((), {}, ()))
 
     def key(**settings: Any) -> str:
         config = tones.config_of(folder)
@@ -187,6 +197,17 @@ def test_an_enrolment_that_is_not_there_is_said_before_anything_is_heard(folder:
     config = tones.config_of(folder).with_enrolment([folder / "away.wav"])
     with pytest.raises(NotReadyError, match=r"away\.wav"):
         make_plan(config, "tones", modes=[Mode.GENERAL])
+
+
+def test_recordings_for_which_the_memory_is_too_small_are_not_begun(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = Machine((), 100_000_000, {}, lambda: False)
+    monkeypatch.setattr(
+        "cascade.shbench.plan.examine", lambda config, recordings: examine(config, recordings, machine=small)
+    )
+    with pytest.raises(NotReadyError, match=r"^the recordings need about .* of memory on cpu, which has 100\.0 MB"):
+        tones.plan_of(folder)
 
 
 def test_the_small_benchmark_is_the_default() -> None:

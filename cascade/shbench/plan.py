@@ -186,12 +186,9 @@ def make_plan(
     if config.answerer is None:
         raise ConfigError("a benchmark asks questions, but the configuration has no answerer; add 'use: extractive'")
     data = load_data(settings.data)
-    names = list(dict.fromkeys(item.audio for item in data.items))[:limit]
-    chosen = names if shard is None else names[shard.index - 1 :: shard.count]
-    if not chosen:
-        raise ConfigError(f"--shard {shard}: there are only {len(names)} recordings; give a smaller N")
+    chosen = _chosen(data, limit, shard)
     paths = find_audio(chosen, settings.audio)
-    problems = examine(config).problems
+    problems = examine(config, list(paths.values())).problems
     if problems:
         raise NotReadyError([str(problem) for problem in problems])
     references = References.of(settings.references)
@@ -215,6 +212,25 @@ def make_plan(
         references_sha256=references.sha256,
         made=gather(config),
     )
+
+
+def what_is_heard(config: CascadeConfig, *, limit: int | None = None, shard: Shard | None = None) -> list[Path]:
+    """Return the recordings of a run in both modes, each as often as it is heard.
+
+    Errors: ConfigError, ItemsError.
+    """
+    settings = config.benchmark
+    paths = find_audio(_chosen(load_data(settings.data), limit, shard), settings.audio)
+    return list(paths.values()) * len({config.heard_as(mode) for mode in Mode})
+
+
+def _chosen(data: Data, limit: int | None, shard: Shard | None) -> list[str]:
+    """Return the names of the recordings that are run, in the order of the benchmark's file."""
+    names = list(dict.fromkeys(item.audio for item in data.items))[:limit]
+    chosen = names if shard is None else names[shard.index - 1 :: shard.count]
+    if not chosen:
+        raise ConfigError(f"--shard {shard}: there are only {len(names)} recordings; give a smaller N")
+    return chosen
 
 
 def _prompt_file(settings: BenchmarkSettings, mode: Mode) -> str:
