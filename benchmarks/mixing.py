@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
@@ -41,6 +41,8 @@ OPUS_BIT_RATE = 32_000  # bit/s
 Name: TypeAlias = Literal["main", "bystander"]
 Impulse: TypeAlias = npt.NDArray[np.float64]
 """What a room makes of a click, (n_taps,) at SAMPLE_RATE."""
+Signal: TypeAlias = npt.NDArray[np.float64]
+"""Sound on its way to becoming Samples, (n_samples,) at SAMPLE_RATE."""
 
 
 # --- the description ------------------------------------------------------------------------------
@@ -245,17 +247,31 @@ def room_response(setting: Setting, name: Name) -> Impulse:
 
     The way from mouth to microphone is cut off, so that speech is heard when the reference says.
     """
+    return impulse_response(setting.room, find_position(setting, name), setting.place(name).distance_m)
+
+
+def impulse_response(
+    room: Room, position: tuple[float, float], distance_m: float, max_order: int | None = None
+) -> Impulse:
+    """Impulse response from a mouth in a room to its microphone, (n_taps,), without the way from one to the other.
+
+    Args:
+        room: Where both are.
+        position: Of the mouth (x, y), in metres.
+        distance_m: From the mouth to the microphone.
+        max_order: How often a sound is followed from wall to wall, at most; until it has died out if left out.
+    """
     import pyroomacoustics as pra  # type: ignore[import-untyped, unused-ignore]
 
-    absorption, max_order = pra.inverse_sabine(setting.room.rt60_s, setting.room.size_m, c=SPEED_OF_SOUND)
-    room = pra.ShoeBox(setting.room.size_m, fs=SAMPLE_RATE, materials=pra.Material(absorption), max_order=max_order)
-    room.set_sound_speed(SPEED_OF_SOUND)
-    room.add_source([*find_position(setting, name), HEIGHT_M])
-    room.add_microphone([*setting.room.microphone, HEIGHT_M])
-    room.compute_rir()
-    distance_m = setting.place(name).distance_m
+    absorption, order = pra.inverse_sabine(room.rt60_s, room.size_m, c=SPEED_OF_SOUND)
+    order = order if max_order is None else min(order, max_order)
+    box = pra.ShoeBox(room.size_m, fs=SAMPLE_RATE, materials=pra.Material(absorption), max_order=order)
+    box.set_sound_speed(SPEED_OF_SOUND)
+    box.add_source([*position, HEIGHT_M])
+    box.add_microphone([*room.microphone, HEIGHT_M])
+    box.compute_rir()
     direct = pra.constants.get("frac_delay_length") // 2 + int(distance_m / SPEED_OF_SOUND * SAMPLE_RATE)
-    return np.asarray(room.rir[0][0][direct:], dtype=np.float64)
+    return np.asarray(box.rir[0][0][direct:], dtype=np.float64)
 
 
 def find_position(setting: Setting, name: Name) -> tuple[float, float]:
@@ -284,11 +300,70 @@ def is_inside(position_m: float, size_m: float) -> bool:
 
 def make_noise(setting: Setting, length: int) -> Samples:
     """Room noise, (length,): Gaussian, falling by NOISE_SLOPE_DB, noise_snr_db below the main speaker."""
-    white = np.random.default_rng([setting.seed, 0]).standard_normal(length)
+    noise = sloping_noise(length, NOISE_SLOPE_DB, np.random.default_rng([setting.seed, 0]))
+    return at_mean_level(noise, MAIN_LEVEL_DBFS - setting.noise_snr_db)
+
+
+# --- noises, and what a microphone does to all that it hears ----------------------------------------
+
+
+def sloping_noise(length: int, slope_db: float, rng: np.random.Generator) -> Signal:
+    """Gaussian noise, (length,), that changes by slope_db an octave from NOISE_CORNER_HZ on: 0 white, -3 pink."""
+    white = rng.standard_normal(length)
     octaves = np.log2(np.maximum(np.fft.rfftfreq(length, 1 / SAMPLE_RATE), NOISE_CORNER_HZ) / NOISE_CORNER_HZ)
-    noise = np.fft.irfft(np.fft.rfft(white) * 10 ** (NOISE_SLOPE_DB * octaves / 20), n=length)
-    power = from_db(MAIN_LEVEL_DBFS - setting.noise_snr_db)
-    return np.asarray(noise * np.sqrt(power / np.mean(noise**2)), dtype=np.float32)
+    return np.fft.irfft(np.fft.rfft(white) * 10 ** (slope_db * octaves / 20), n=length)
+
+
+def mains_hum(length: int, rng: np.random.Generator) -> Signal:
+    """What a bad power supply gives, (length,): the mains' frequency, its harmonics, and a little hiss."""
+    mains_hz = rng.choice([50.0, 60.0])
+    time = np.arange(length) / SAMPLE_RATE
+    hum = 0.02 * rng.standard_normal(length)
+    for harmonic in range(1, 16):
+        strength = rng.uniform(0.2, 1.0) / harmonic
+        hum += strength * np.sin(2 * np.pi * (mains_hz * harmonic * time + rng.uniform()))
+    return hum
+
+
+def chords(length: int, rng: np.random.Generator) -> Signal:
+    """Something like music, (length,): a chord of four notes every second or two, each dying away."""
+    music = np.zeros(length)
+    start = 0
+    while start < length:
+        time = np.arange(min(round(rng.uniform(0.6, 2.0) * SAMPLE_RATE), length - start)) / SAMPLE_RATE
+        root_hz = 110 * 2 ** (rng.integers(24) / 12)
+        attack = np.minimum(time / 0.02, 1)
+        for semitones in (0, rng.choice([3, 4]), 7, rng.choice([10, 11, 12])):
+            for harmonic in range(1, 7):
+                tone = np.sin(2 * np.pi * (root_hz * 2 ** (semitones / 12) * harmonic * time + rng.uniform()))
+                music[start : start + len(time)] += attack * np.exp(-time * (0.5 + harmonic)) * tone / harmonic
+        start += len(time)
+    return music
+
+
+def at_mean_level(samples: Signal | Samples, level_dbfs: float) -> Samples:
+    """Scale noise (n_samples,) to a level, its pauses included."""
+    return np.asarray(samples * np.sqrt(from_db(level_dbfs) / np.mean(samples**2)), dtype=np.float32)
+
+
+def band_pass(samples: Samples, low_hz: float, high_hz: float) -> Samples:
+    """Keep what lies between two frequencies, as a telephone or a television does: (n_samples,) -> (n_samples,)."""
+    from scipy.signal import butter, sosfilt  # type: ignore[import-untyped, unused-ignore]
+
+    sections = butter(4, [low_hz, high_hz], btype="bandpass", fs=SAMPLE_RATE, output="sos")
+    return np.asarray(sosfilt(sections, samples), dtype=np.float32)
+
+
+def soft_clip(samples: Samples, ceiling: float) -> Samples:
+    """Bend what comes near a ceiling, as an overdriven microphone does: (n_samples,) -> (n_samples,)."""
+    return np.asarray(ceiling * np.tanh(samples / ceiling), dtype=np.float32)
+
+
+def drift(samples: Samples, levels_db: Sequence[float]) -> Samples:
+    """Let the level of (n_samples,) wander in a straight line from each of the given gains to the next."""
+    places = np.linspace(0, len(levels_db) - 1, len(samples))
+    gains_db = np.interp(places, np.arange(len(levels_db)), levels_db)
+    return np.asarray(samples * 10 ** (gains_db / 20), dtype=np.float32)
 
 
 # --- sentences in their places --------------------------------------------------------------------
@@ -327,10 +402,10 @@ def lay(sentences: Iterable[SpokenSentence], length: int) -> Dry:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Who says what when in which recording."""
+    """Who says what when in which recording; a second bystander is `bystander_2`."""
 
     session_id: str
-    speaker: Name
+    speaker: str
     span: Span
     text: str
 
