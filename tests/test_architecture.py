@@ -33,7 +33,7 @@ ORDER = (
         "answering.reading", "answering.declining", "answering.faults", "answering.pacing", "answering.spending",
         "answering.chat",
     ),
-    ("scoring.tally",),
+    ("scoring.tally", "scoring.bootstrap"),
     ("scoring.leakage", "scoring.efficacy", "scoring.paper"),
     ("backends.packages",),
     ("backends.*",),

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cascade.scoring import efficacy as module
+from cascade.scoring.bootstrap import DRAWS, SEED
 from cascade.scoring.efficacy import (
-    DRAWS,
-    SEED,
     Cell,
     ModeScore,
     Partition,

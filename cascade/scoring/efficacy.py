@@ -16,7 +16,7 @@ import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, final
@@ -24,20 +24,9 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from cascade.scoring.bootstrap import DRAWS, drawn_weights, percentiles95
 from cascade.scoring.tally import Interval, Tally
 from cascade.types import Outcome
-
-DRAWS: Final = 2_000
-"""Resamples of a bootstrap: enough for two digits of a percentile."""
-
-SEED: Final = 20_251_206
-"""Any number; fixed, so that the same answers always have the same interval."""
-
-_TAILS: Final = (2.5, 97.5)
-"""Percentiles that leave 95 % between them."""
-
-_BLOCK: Final = 20
-"""Draws that are made at a time, to keep memory small; a divisor of DRAWS."""
 
 
 class Speaker(StrEnum):
@@ -166,7 +155,8 @@ def score(general: Sequence[Scored] | None, selective: Sequence[Scored] | None) 
     four = [place for place in range(len(cells)) if place % len(_CELLS) < len(Speaker)]
     se = selective_efficacy([cells[place].accuracy for place in four])
     known = se is not None and _recordings(itertools.chain(*(groups[place] for place in four))) > 1
-    return SystemScore(*scores, se, _interval(_drawn_efficacies(drawn[:, four])) if known else None)
+    # There are always draws with an SE: at most four recordings are needed for it, and many a draw holds them.
+    return SystemScore(*scores, se, percentiles95(_drawn_efficacies(drawn[:, four])) if known else None)
 
 
 # --- cells ------------------------------------------------------------------------------------------------------------
@@ -203,7 +193,7 @@ def _cell(scored: Sequence[Scored], drawn: NDArray[np.float64]) -> Cell:
         filtered=outcomes[Outcome.FILTERED],
         empty=outcomes[Outcome.EMPTY],
         entropy=_mean_entropy(scored),
-        cluster95=_interval(drawn) if _recordings(answerable) > 1 else None,
+        cluster95=percentiles95(drawn) if _recordings(answerable) > 1 else None,
     )
 
 
@@ -238,7 +228,7 @@ def _drawn_accuracies(groups: Sequence[Sequence[Scored]]) -> NDArray[np.float64]
     if not names:
         return np.full((DRAWS, len(groups)), math.nan)
     counts = np.array([count for group in groups for count in _counts(group, names)], np.float64)
-    drawn = np.concatenate([weights @ counts.T for weights in _weights(len(names))])
+    drawn = np.concatenate([weights @ counts.T for weights in drawn_weights(len(names))])
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: an empty group
         accuracies: NDArray[np.float64] = drawn[:, 0::2] / drawn[:, 1::2]
     return accuracies
@@ -251,25 +241,8 @@ def _counts(scored: Sequence[Scored], names: Sequence[str]) -> tuple[list[int], 
     return [right.get(name, 0) for name in names], [answerable.get(name, 0) for name in names]
 
 
-def _weights(recordings: int) -> Iterator[NDArray[np.float64]]:
-    """Yield how often each recording is in each draw, (n_draws, n_recordings) a block; DRAWS draws in all."""
-    random = np.random.default_rng(SEED)
-    for _ in range(DRAWS // _BLOCK):
-        drawn = [random.integers(recordings, size=recordings) for _ in range(_BLOCK)]
-        yield np.array([np.bincount(one, minlength=recordings) for one in drawn], np.float64)
-
-
 def _drawn_efficacies(accuracies: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return SE in each draw, (DRAWS,), from its accuracies, (DRAWS, n_accuracies); NaN where one is unknown."""
     with np.errstate(divide="ignore"):  # 1 / 0 is infinite, and SE 0
         efficacies: NDArray[np.float64] = accuracies.shape[1] / (1 / accuracies).sum(axis=1)
     return efficacies
-
-
-def _interval(drawn: NDArray[np.float64]) -> Interval:
-    """Return the percentile interval at 95 %, leaving out draws without a value.
-
-    There are always some with one: at most four recordings are needed for it, and many a draw holds them.
-    """
-    low, high = np.percentile(drawn[~np.isnan(drawn)], _TAILS)
-    return float(low), float(high)
