@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -110,6 +111,9 @@ def run(
     audio_root: AudioRootOption = None,
     limit: LimitOption = None,
     shard: ShardOption = None,
+    report: Annotated[
+        Path | None, typer.Option(help="One HTML file to look at what came of it; it needs nothing else.")
+    ] = None,
 ) -> None:
     """Hear recordings, keep what the main speaker said, print the transcript, and answer from it.
 
@@ -131,7 +135,7 @@ def run(
     if recordings:
         if (data, audio_root, limit, shard) != (None, None, None, None):
             raise ConfigError("--data, --audio-root, --limit and --shard are for a benchmark; leave the recordings out")
-        _run_recordings(settings, recordings, mode or ModeName.SELECTIVE, question or (), out)
+        _run_recordings(settings, recordings, mode or ModeName.SELECTIVE, question or (), out, report)
     elif show_prompt:
         raise ConfigError("--show-prompt shows what a question would send; name a recording, and give --question")
     elif question:
@@ -139,35 +143,49 @@ def run(
     else:
         if enrolment:
             notes.print("warning: the enrolment is taken for the main speaker of all of the benchmark's recordings")
-        _run_benchmark(settings.with_benchmark(data, audio_root), Path(config).stem, mode, out, limit, shard)
+        _run_benchmark(settings.with_benchmark(data, audio_root), Path(config).stem, mode, out, limit, shard, report)
 
 
 def _run_recordings(
-    settings: CascadeConfig, recordings: Sequence[str], mode: ModeName, texts: Sequence[str], out: Path | None
+    settings: CascadeConfig,
+    recordings: Sequence[str],
+    mode: ModeName,
+    texts: Sequence[str],
+    out: Path | None,
+    report: Path | None,
 ) -> None:
     from cascade.answering.questions import question_of
+    from cascade.output.report import plan_report
     from cascade.run import Done, Failed
     from cascade.run import run as run_all
     from cascade.types import Mode
 
     questions = [question_of(text) for text in texts]
-    done = failed = unanswered = 0
+    if report is not None:
+        plan_report(report)
+    results = list[Done | Failed]()
     progress = _Progress()
+    asked_for = Mode(mode.value)
+    kept = report is not None
     try:
-        for result in run_all(settings, recordings, questions, mode=Mode(mode.value), out=out, watch=progress.watch):
+        for result in run_all(
+            settings, recordings, questions, mode=asked_for, out=out, watch=progress.watch, kept=kept
+        ):
             progress.stop()
             _show(result)
-            done += 1
-            failed += isinstance(result, Failed)
-            unanswered += isinstance(result, Done) and bool(result.unanswered)
+            results.append(result)
     except KeyboardInterrupt:
         progress.stop()
+        _report_recordings(report, results)
         notes.print("stopped; the recordings that were finished are kept")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         progress.stop()
-    if done < len(recordings):
-        left = f"{len(recordings) - done} of {len(recordings)}"
+    _report_recordings(report, results)
+    failed = sum(isinstance(result, Failed) for result in results)
+    unanswered = sum(isinstance(result, Done) and bool(result.unanswered) for result in results)
+    if len(results) < len(recordings):
+        left = f"{len(recordings) - len(results)} of {len(recordings)}"
         notes.print(f"error: stopped: nothing more is answered; {left} recordings were not heard")
     if unanswered and out is not None:
         notes.print(
@@ -177,9 +195,26 @@ def _run_recordings(
     raise typer.Exit(UNUSABLE if failed == len(recordings) else SOME_FAILED if failed or unanswered else 0)
 
 
+def _report_recordings(report: Path | None, results: Sequence[Done | Failed]) -> None:
+    if report is not None and results:
+        from cascade.output.report import write_report
+        from cascade.reporting.recordings import recordings_page
+
+        write_report(report, recordings_page(results))
+        screen.print(f"the report is {_plain(str(report))}")
+
+
 def _run_benchmark(
-    settings: CascadeConfig, name: str, mode: ModeName | None, out: Path | None, limit: int | None, shard: str | None
+    settings: CascadeConfig,
+    name: str,
+    mode: ModeName | None,
+    out: Path | None,
+    limit: int | None,
+    shard: str | None,
+    report: Path | None,
 ) -> None:
+    from cascade.output.report import plan_report, write_report
+    from cascade.reporting.benchmark import benchmark_page
     from cascade.shbench.plan import Shard, make_plan
     from cascade.shbench.results import run_plan
     from cascade.types import Mode
@@ -187,6 +222,8 @@ def _run_benchmark(
     modes = tuple(Mode) if mode is None else (Mode(mode.value),)
     part = None if shard is None else Shard.of(shard)
     plan = make_plan(settings, name, modes=modes, limit=limit, shard=part)
+    if report is not None:
+        plan_report(report)
     progress = _BenchmarkProgress()
     try:
         results = run_plan(plan, out, progress)
@@ -197,6 +234,9 @@ def _run_benchmark(
     finally:
         progress.stop()
     _show_results(results, out)
+    if report is not None:
+        write_report(report, benchmark_page(plan, results))
+        screen.print(f"the report is {_plain(str(report))}")
     if results.failed:
         notes.print(
             f"error: {len(results.failed)} recordings or questions failed and are not in the scores; "
@@ -274,7 +314,7 @@ def check(
     shard: ShardOption = None,
 ) -> None:
     """Show the chain of a configuration, and what is missing to run it; exit code 1 if something is."""
-    from cascade.check import examine
+    from cascade.check import examine, unheard
     from cascade.config import load_config
     from cascade.errors import ConfigError
 
@@ -290,6 +330,7 @@ def check(
         part = None if shard is None else Shard.of(shard)
         heard = what_is_heard(settings.with_benchmark(data, audio_root), limit=limit, shard=part)
     report = examine(settings, heard)
+    report = replace(report, problems=(*report.problems, *unheard(heard)))
     _show_report(report)
     if not settings.gated:
         screen.print(NO_GATE)
@@ -350,7 +391,7 @@ def verify_models(names: ModelNames = None, config: ModelConfig = None) -> None:
             continue
         for file, state in files:
             screen.print(f"{state:<10} {manifest.name}  {file}")
-            wrong += state is not State.OK
+            wrong += not state.right
     raise typer.Exit(SOME_FAILED if wrong else 0)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from cascade.answering.questions import Answerer, question_of
 from cascade.config import CascadeConfig
+from cascade.envelope import Envelope
 from cascade.errors import AudioError, BackendError, CascadeError, ConfigError
 from cascade.manifests import check_models
 from cascade.settings import StageMaker, StreamSettings
@@ -134,12 +135,14 @@ class _Metered:
 class Listening:
     """One stream on its way through the stages: push chunks, flush once, read the results at any time.
 
-    Its stages hold what has not passed the gate, so it shows nothing of them, and refuses pickle and copy.
+    Its stages hold what has not passed the gate, so it shows nothing of them, and refuses pickle and copy. envelope is
+    of what was admitted.
     """
 
     stages: Sequence[tuple[str, Stage[Any, Any]]]
     clock: _Clock = time.perf_counter
     decisions: list[Decision] = field(default_factory=list)
+    envelope: Envelope = field(default_factory=Envelope)
     _items: list[Utterance | Withheld] = field(default_factory=list)
     _heard: int = 0
     _over: bool = False
@@ -221,6 +224,8 @@ class Listening:
 
     def _note(self, item: AdmittedTurn | Withheld) -> None:
         self.decisions.append(_decision(item))
+        if isinstance(item, AdmittedTurn):
+            self.envelope.add(item)
         self._delays_s.append(Span(0, self._heard).duration_s - item.span.end_s)
 
 

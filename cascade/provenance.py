@@ -9,10 +9,10 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from packaging.requirements import Requirement
 
@@ -51,6 +51,21 @@ class Provenance:
     version: str
     python: str
     platform: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return {
+            "config": self.config.model_dump(mode="json"),
+            "config_sha256": self.config.sha256,
+            "models": {name: dict(files) for name, files in self.models.items()},
+            "own_files": dict(self.own_files),
+            "cascade": self.version,
+            "source_sha256": self.source,
+            "git": None if self.revision is None else asdict(self.revision),
+            "packages": dict(self.packages),
+            "python": self.python,
+            "platform": self.platform,
+        }
 
 
 def gather(config: CascadeConfig) -> Provenance:

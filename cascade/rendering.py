@@ -93,7 +93,7 @@ def transcript_lines(transcript: Transcript) -> Iterator[str]:
     width = max((len(item.speaker) for item in items if isinstance(item, Utterance)), default=len("main"))
     for item in items:
         speaker, text = ("", str(item)) if isinstance(item, Gap) else (item.speaker, one_line(item.text))
-        yield f"{_clock(item.span.start)}  {speaker:<{width}}  {text}"
+        yield f"{clock(item.span.start)}  {speaker:<{width}}  {text}"
 
 
 def one_line(text: str) -> str:
@@ -117,7 +117,8 @@ def is_invisible(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cf", "Cs") and character not in "\u200c\u200d"
 
 
-def _clock(position: int) -> str:
+def clock(position: int) -> str:
+    """Return a place in the recording, in samples, as 01:02.3, with hours where there are any."""
     minutes, tenths = divmod(round(position * 10 / SAMPLE_RATE), 600)
     hours, minutes = divmod(minutes, 60)
     return f"{f'{hours}:' if hours else ''}{minutes:02}:{tenths // 10:02}.{tenths % 10}"

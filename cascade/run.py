@@ -61,13 +61,14 @@ def run(
     mode: Mode,
     out: Path | None,
     watch: Callable[[str, AudioChunk], None],
+    kept: bool = False,
     load: Loader = _load,
 ) -> Iterator[Done | Failed]:
     """Yield what came of each recording, in order.
 
     Everything that can be known to be wrong is said before the first is heard. `watch` is told of every chunk. When
-    nothing more is answered, the transcripts of all recordings are still made where they are kept, that is with `out`;
-    without it nothing more is heard.
+    nothing more is answered, the transcripts of all recordings are still made where they are kept, that is with `out`,
+    or by the caller, who then says `kept`; else nothing more is heard.
 
     Errors: ConfigError, NotReadyError, EnrolmentError, OutputError.
     """
@@ -92,7 +93,7 @@ def run(
             yield Failed(recording, error, heard)
         else:
             yield Done(recording, heard, folder, unanswered)
-        if folder is None and any(isinstance(error, NoMoreAnswersError) for error in unanswered):
+        if folder is None and not kept and any(isinstance(error, NoMoreAnswersError) for error in unanswered):
             return  # it was heard for the answers
 
 
@@ -124,6 +125,7 @@ def _hear(
         mode=cascade.mode,
         transcript=cascade.transcript,
         decisions=tuple(cascade.listening.decisions),
+        envelope=cascade.listening.envelope,
         answers=answers,
         performance=cascade.listening.performance,
         lookahead=cascade.lookahead,

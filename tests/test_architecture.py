@@ -45,15 +45,18 @@ ORDER = (
     ("config",),
     ("provenance",),
     ("check",),
-    ("pipeline",),
+    ("envelope", "pipeline"),
     ("rendering",),
-    ("output.recordings", "output.journal"),
+    ("output.recordings", "output.journal", "output.report"),
+    ("reporting.timeline", "reporting.page", "reporting.drawing"),
     ("run",),
+    ("reporting.recordings",),
     ("shbench.items",),
     ("shbench.names", "shbench.audit", "shbench.scores"),
     ("shbench.paper", "shbench.comparison", "shbench.tables", "shbench.screen", "shbench.figure"),
     ("output.benchmark",),
     ("shbench.recordings", "shbench.plan", "shbench.running", "shbench.results"),
+    ("reporting.benchmark",),
     ("cli",),
     ("__main__",),
 )  # fmt: skip
@@ -67,6 +70,8 @@ MODEL_LIBRARIES = {
 }  # fmt: skip
 PLAIN_LIBRARIES = {
     "numpy": None,  # anywhere
+    "jinja2": {"reporting.page"},
+    "markupsafe": {"reporting.benchmark", "reporting.drawing", "reporting.page"},  # comes with jinja2
     "filelock": {"output.journal", "output.models"},
     "matplotlib": {"shbench.figure"},
     "packaging": {"provenance"},

@@ -20,11 +20,12 @@ import math
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from cascade.answering.questions import LETTERS
+from cascade.envelope import Envelope
 from cascade.errors import OutputError
 from cascade.output.files import (
     all_or_nothing,
@@ -76,7 +77,8 @@ class Totals:
 class Heard:
     """All that came of one recording.
 
-    name is what recording_name calls it; lookahead is in samples, None if the whole recording was needed.
+    name is what recording_name calls it; lookahead is in samples, None if the whole recording was needed; envelope is
+    how loud it was where it was admitted.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Heard:
     performance: Performance
     lookahead: int | None
     provenance: Provenance
+    envelope: Envelope = field(default_factory=Envelope)
 
     @property
     def undecided(self) -> bool:
@@ -225,16 +228,7 @@ def _summary(session_id: str, heard: Heard) -> dict[str, Any]:
         "lookahead_s": None if heard.lookahead is None else round(heard.lookahead / SAMPLE_RATE, 3),
         "delay": _distribution(speed.delay),
         "latency": _distribution(speed.latency),
-        "config": made.config.model_dump(mode="json"),
-        "config_sha256": made.config.sha256,
-        "models": {name: dict(files) for name, files in made.models.items()},
-        "own_files": dict(made.own_files),
-        "cascade": made.version,
-        "source_sha256": made.source,
-        "git": None if made.revision is None else asdict(made.revision),
-        "packages": dict(made.packages),
-        "python": made.python,
-        "platform": made.platform,
+        **made.as_dict(),
     }
 
 

@@ -10,7 +10,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -53,7 +53,7 @@ class Results:
     """What came of a run.
 
     failed: what could not be heard or answered. moved: the folder of another run's files. stopped: why the run ended
-    early, if it did.
+    early, if it did. answered: the predictions, by the name of their file.
     """
 
     scores: Scores
@@ -61,6 +61,7 @@ class Results:
     failed: Sequence[Failed]
     moved: Path | None = None
     stopped: Stopped | None = None
+    answered: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     @property
     def lines(self) -> list[str]:
@@ -89,8 +90,8 @@ def run_plan(plan: Plan, out: Path | None, watch: Watch, load: Loader = Cascade.
     if out is None:
         journal = forgetful()
         failed, stopped = _run(plan, journal, watch, load)
-        found = hearings(plan, journal)
-        return Results(_scores(_predictions(plan, journal), _asked(plan)), found, failed, stopped=stopped)
+        found, answered = hearings(plan, journal), _predictions(plan, journal)
+        return Results(_scores(answered, _asked(plan)), found, failed, stopped=stopped, answered=answered)
     description = plan.describe()
     names = [*map(plan.file_name, plan.modes), *FINAL_FILES]
     with locked(out):
@@ -101,7 +102,7 @@ def run_plan(plan: Plan, out: Path | None, watch: Watch, load: Loader = Cascade.
             answered = _predictions(plan, journal)
         scores = _scores(answered, _asked(plan))
         output.finish(out, _final_files(answered, [_numbers(heard) for heard in found], scores))
-    return Results(scores, found, failed, moved, stopped)
+    return Results(scores, found, failed, moved, stopped, answered)
 
 
 def _run(plan: Plan, journal: Journal, watch: Watch, load: Loader) -> tuple[list[Failed], Stopped | None]:

@@ -1,0 +1,83 @@
+"""What `run` found in recordings -> a page: a part for each, and an index where there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from cascade.output.recordings import Heard
+from cascade.pipeline import Decision
+from cascade.reporting.page import made_with, render, speeds
+from cascade.reporting.timeline import plain_reason, timeline
+from cascade.run import Done, Failed
+from cascade.types import SAMPLE_RATE, AdmitReason, WithholdReason, seconds
+
+MEANINGS: Final[Mapping[str, str]] = {
+    AdmitReason.MAIN_SPEAKER: "the evidence speaks for the main speaker",
+    AdmitReason.GENERAL_MODE: "somebody else, let through in general mode",
+    AdmitReason.EVERYONE: "let through without a look: there is no gate",
+    WithholdReason.BYSTANDER: "the evidence speaks for somebody else",
+    WithholdReason.UNDECIDED: "nobody was known to be the main speaker in time",
+    WithholdReason.TOO_SHORT: "too short to tell a voice by",
+    WithholdReason.OVERLAPPED: "two spoke at once",
+    WithholdReason.NO_EMBEDDING: "nothing to tell a voice by",
+    WithholdReason.GATE_ERROR: "the gate itself failed",
+}
+"""What each reason says."""
+
+
+def recordings_page(results: Sequence[Done | Failed]) -> str:
+    """Return the page about recordings, in the order in which they were heard."""
+    heard = [result.heard for result in results if result.heard is not None]
+    return render(
+        "recordings.html",
+        {
+            "recordings": [_part(number, result) for number, result in enumerate(results, start=1)],
+            "reasons": list(MEANINGS),
+            "made": made_with(heard[0].provenance) if heard else [],
+        },
+    )
+
+
+def _part(number: int, result: Done | Failed) -> dict[str, Any]:
+    """Return what the template shows of one recording."""
+    heard = result.heard
+    failed = str(result.error) if isinstance(result, Failed) else ""
+    unanswered = [] if isinstance(result, Failed) else list(dict.fromkeys(map(str, result.unanswered)))
+    common = {"id": f"r{number}", "failed": failed, "unanswered": unanswered}
+    if heard is None:
+        return {**common, "name": result.recording, "heard": None}
+    return {**common, "name": heard.name, "heard": heard, **_shown(heard)}
+
+
+def _shown(heard: Heard) -> dict[str, Any]:
+    turns = sorted(heard.decisions, key=lambda turn: turn.span)
+    speed = heard.performance
+    return {
+        "gated": heard.provenance.config.gated,
+        "timeline": timeline(heard.transcript, turns, heard.envelope, seconds(speed.audio_s)),
+        "legend": _legend(turns),
+        "turns": turns,
+        "speeds": speeds(speed.stages_s, speed.audio_s),
+        "lookahead_s": None if heard.lookahead is None else heard.lookahead / SAMPLE_RATE,
+    }
+
+
+def _legend(turns: Sequence[Decision]) -> list[dict[str, Any]]:
+    """Return each reason that there is, with how much was admitted or withheld by it."""
+    samples: dict[str, int] = {}
+    admitted: dict[str, bool] = {}
+    for turn in turns:
+        reason = str(turn.reason)
+        samples[reason] = samples.get(reason, 0) + len(turn.span)
+        admitted[reason] = turn.admitted
+    return [
+        {
+            "reason": reason,
+            "name": plain_reason(reason),
+            "meaning": MEANINGS.get(reason, ""),
+            "admitted": admitted[reason],
+            "seconds": samples[reason] / SAMPLE_RATE,
+        }
+        for reason in sorted(samples, key=[*MEANINGS, *samples].index)
+    ]
