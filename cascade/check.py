@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 import cascade
-from cascade.audio import announced_duration_s
+from cascade.audio import announced_duration_s, open_audio
 from cascade.backends.hub import TOKENS_PAGE
+from cascade.backends.openai import is_placeholder, placeholder_in
 from cascade.config import CascadeConfig
-from cascade.errors import MissingExtraError, ModelError
+from cascade.errors import AudioError, MissingExtraError, ModelError
 from cascade.machine import Machine
 from cascade.manifests import QUICK, Manifest, Needs, State, glance, models_of, worst
 from cascade.output.models import shown_size
@@ -72,7 +73,7 @@ class Estimate:
 
     audio_s: their length in seconds, longest_s: that of the longest. time_s: computing time of what was measured.
     memory: bytes by device. unmeasured: models (and on what device) that nobody measured, or not their time; what they
-    take comes on top. Answering is not in it, where that waits for a server.
+    take comes on top, and they may be what takes longest. Answering is not in it, where that waits for a server.
     """
 
     audio_s: float
@@ -82,11 +83,13 @@ class Estimate:
     unmeasured: tuple[str, ...]
 
     def __str__(self) -> str:
+        audio = f"{self.audio_s / 60:.1f} min of audio"
         memory = ", ".join(f"{shown_size(size)} on {device}" for device, size in self.memory.items())
-        more = f"; not measured, so on top of it: {', '.join(self.unmeasured)}" if self.unmeasured else ""
-        return (
-            f"{self.audio_s / 60:.1f} min of audio: about {self.time_s / 60:.1f} min, {memory or 'little memory'}{more}"
-        )
+        taken = f"{self.time_s / 60:.1f} min, {memory or 'little memory'}"
+        if not self.unmeasured:
+            return f"{audio}: about {taken}"
+        unmeasured = ", ".join(self.unmeasured)
+        return f"{audio}: more than {taken}, and it is not known how much; not measured: {unmeasured}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,18 @@ def examine(
     )
 
 
+def unheard(recordings: Sequence[Path | str]) -> Iterator[Problem]:
+    """Yield a problem for each recording that cannot be heard, from its first second; standard input is left alone."""
+    for recording in recordings:
+        if str(recording) == "-":
+            continue
+        try:
+            next(open_audio(recording), None)
+        except AudioError as error:
+            what, _, fix = str(error).partition("; ")
+            yield Problem(what, fix or "name a recording that can be read, or leave it out")
+
+
 def _row(stage: AnyStage, models: Mapping[str, State]) -> Row:
     return Row(stage.use, stage.takes.__name__, stage.gives.__name__, stage.lookahead_s, stage.extra, models)
 
@@ -181,7 +196,7 @@ def _wrong_models(
             yield Problem(f"the model {name} is not here ({manifest.shown_size})", _way_to(manifest, machine))
             continue
         for file, state in states[name]:
-            if state is not State.OK:
+            if not state.right:
                 yield Problem(f"{file} of the model {name} {_FOUND[state]}", _way_to(manifest, machine))
 
 
@@ -211,11 +226,16 @@ def _token_set(machine: Machine) -> bool:
 
 def _missing_keys(config: CascadeConfig, machine: Machine) -> Iterator[Problem]:
     for stage in config.stages:
-        if isinstance(stage, NeedsKey) and stage.key_variable and not machine.environment.get(stage.key_variable):
+        if not isinstance(stage, NeedsKey) or not stage.key_variable:
+            continue
+        key = machine.environment.get(stage.key_variable)
+        if not key:
             yield Problem(
                 f"the environment variable {stage.key_variable} is not set, which '{stage.use}' needs",
                 f"run: export {stage.key_variable}=...",
             )
+        elif is_placeholder(key):
+            yield Problem(placeholder_in(stage.key_variable), f"run: export {stage.key_variable}=YOUR_KEY")
 
 
 def _missing_devices(config: CascadeConfig, machine: Machine) -> Iterator[Problem]:
@@ -251,7 +271,10 @@ def _unreadable(path: Path) -> str:
 def _notes(config: CascadeConfig, models: Iterable[Manifest], machine: Machine) -> Iterator[str]:
     """Yield what is right but not plain to see."""
     for stage in config.stages:
-        if isinstance(stage, NeedsKey) and stage.key_variable and machine.environment.get(stage.key_variable):
+        if not isinstance(stage, NeedsKey) or not stage.key_variable:
+            continue
+        key = machine.environment.get(stage.key_variable)
+        if key and not is_placeholder(key):
             yield f"{stage.key_variable} is set (it is not shown)"
     large = [manifest.name for manifest in models if any((file.size or 0) > QUICK for file in manifest.files)]
     if large:
@@ -276,6 +299,11 @@ def _estimate(config: CascadeConfig, models: Mapping[str, Manifest], recordings:
             time_s += (needs.rtf or 0.0) * audio_s
             taken = needs.memory + round(needs.memory_per_hour * longest_s / 3600)
             memory[device] = memory.get(device, 0) + taken
+    unmeasured += [
+        f"the model of your own in {stage.use}"
+        for stage in config.stages
+        if stage.own_files and not isinstance(stage, MainSpeakerSettings)
+    ]
     return Estimate(audio_s, longest_s, time_s, memory, tuple(unmeasured))
 
 

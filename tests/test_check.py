@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from cascade.check import Report, examine
+from cascade.check import Report, examine, unheard
 from cascade.config import CascadeConfig, load_config
 from cascade.errors import ModelError
 from cascade.machine import Gpu, Machine
@@ -84,7 +84,7 @@ def test_a_whisper_of_the_users_own_must_be_there(tmp_path: Path) -> None:
 
 PROGRAM = """
 import json, sys
-from cascade.check import examine
+from cascade.check import examine, unheard
 from cascade.config import load_config
 report = examine(load_config("ondevice.yaml"))
 states = {name: state for row in report.rows for name, state in row.models.items()}
@@ -265,6 +265,15 @@ def test_keys_are_noted_and_never_shown(tmp_path: Path) -> None:
     assert "secret" not in repr(report)
 
 
+def test_a_placeholder_is_no_key(tmp_path: Path) -> None:
+    report = examine(paper(), machine=machine(environment={"SOME_KEY": "<sk-my-placeholder>"}), root=tmp_path)
+    assert [str(problem) for problem in report.problems if "SOME_KEY" in problem.what] == [
+        "the environment variable SOME_KEY holds a placeholder in the place of a key; run: export SOME_KEY=YOUR_KEY"
+    ]
+    assert not any("SOME_KEY" in note for note in report.notes)
+    assert "my-placeholder" not in repr(report)
+
+
 def test_an_answerer_that_needs_no_key_is_not_asked_for_one(tmp_path: Path) -> None:
     report = examine(paper(key=None), machine=machine(), root=tmp_path)
     assert not any("variable" in problem.what for problem in report.problems)
@@ -322,7 +331,7 @@ def test_time_and_memory_are_those_measured_for_each_model_on_its_device(recordi
     assert estimate.memory == {"cuda": 10_000_000_000 + 1_600_000_000 + 6_600_000_000 // 60}
     assert estimate.unmeasured == ("sepformer-wsj02mix on cuda", "speaker-diarization-community-1 on cuda")
     assert str(estimate) == (
-        "2.0 min of audio: about 0.4 min, 11.71 GB on cuda; not measured, so on top of it: "
+        "2.0 min of audio: more than 0.4 min, 11.71 GB on cuda, and it is not known how much; not measured: "
         "sepformer-wsj02mix on cuda, speaker-diarization-community-1 on cuda"
     )
 
@@ -347,3 +356,22 @@ def test_a_recording_that_is_too_long_for_the_memory_is_a_problem(recording: Pat
 
 def test_without_recordings_nothing_is_estimated() -> None:
     assert examine(CONFIG).estimate is None
+
+
+def test_recordings_that_cannot_be_heard_are_missing(tmp_path: Path) -> None:
+    text = tmp_path / "notes.wav"
+    text.write_text("not audio")
+    talk = Path(__file__).parents[1] / "benchmarks" / "talk" / "talk.flac"
+    problems = [str(problem) for problem in unheard([talk, tmp_path / "nosuch.wav", text, tmp_path, "-"])]
+    assert len(problems) == 3
+    assert "nosuch.wav" in problems[0]
+    assert "notes.wav" in problems[1]
+
+
+def test_an_estimate_says_that_a_model_of_ones_own_was_not_measured(tmp_path: Path) -> None:
+    talk = Path(__file__).parents[1] / "benchmarks" / "talk" / "talk.flac"
+    (tmp_path / "config.json").write_text("{}")
+    estimate = examine(changed("faster_whisper", size=str(tmp_path)), [talk]).estimate
+    assert estimate is not None
+    assert estimate.unmeasured == ("the model of your own in faster_whisper",)
+    assert "it is not known how much" in str(estimate)
