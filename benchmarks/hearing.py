@@ -20,8 +20,7 @@ from references import Scene
 from cascade.audio import open_audio, read_audio
 from cascade.config import CascadeConfig
 from cascade.gate import Everyone
-from cascade.manifests import check_models
-from cascade.pipeline import Cascade, Distribution, Listening, load_stages
+from cascade.pipeline import Cascade, Distribution, Listening, StageLoader, load_stages
 from cascade.scoring.leakage import false_accept, false_withhold, leakage, leaked_words, retention
 from cascade.scoring.tally import Tally
 from cascade.settings import MainSpeakerSettings, StageMaker, StreamSettings
@@ -159,8 +158,10 @@ class Remembering:
 class Ears:
     """A configuration's stages around models that are loaded once; only the gate is made for each setting."""
 
-    def __init__(self, config: CascadeConfig) -> None:
-        """Verify and load the configuration's models.
+    def __init__(
+        self, config: CascadeConfig, load: StageLoader = lambda settings, before: settings.load(before)
+    ) -> None:
+        """Load the configuration's models; another `load` can hand in other models.
 
         Raises:
             ValueError: The configuration ends before there is text.
@@ -169,9 +170,8 @@ class Ears:
         gives = [stage.gives for stage in config.stream]
         if AdmittedTurn not in gives or gives[-1] is not Utterance:
             raise ValueError("the configuration has no speech recognition behind its gate; add 'use: faster_whisper'")
-        self._config = config
+        self._config, self._load_one = config, load
         self._loaded: dict[StreamSettings, StageMaker] = {}
-        check_models(config)
         place = gives.index(AdmittedTurn)
         stages = self._stages(Setting(enrolled=False), None)
         self._front, self._place, self._behind = stages[:place], place, stages[place + 1 :]
@@ -201,9 +201,9 @@ class Ears:
 
     def _load(self, settings: StreamSettings, before: Callable[[], Chain]) -> StageMaker:
         if isinstance(settings, MainSpeakerSettings):
-            return settings.load(before)
+            return self._load_one(settings, before)
         if settings not in self._loaded:
-            self._loaded[settings] = settings.load(before)
+            self._loaded[settings] = self._load_one(settings, before)
         return self._loaded[settings]
 
 

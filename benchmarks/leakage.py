@@ -33,6 +33,7 @@ from rich.progress import track
 
 from cascade.config import load_config
 from cascade.errors import CascadeError
+from cascade.manifests import check_models
 
 CURVE: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Thresholds that --plot draws when none are given."""
@@ -113,7 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console = Console(width=FILE_WIDTH)
     try:
         check_files(parsed)
-        scenes, ears = read_scenes(parsed.scenes), Ears(load_config(parsed.config))
+        scenes, config = read_scenes(parsed.scenes), load_config(parsed.config)
+        check_models(config)
+        ears = Ears(config)
         full, curve = settings_of(parsed)
         settings = list(dict.fromkeys([*full, *curve]))
         progress: Any = track(scenes, console=Console(stderr=True), transient=True)

@@ -6,7 +6,7 @@ Both packages come with the extra `measure`. Where one is missing, its rate is N
 from __future__ import annotations
 
 import functools
-import importlib.util
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,7 +15,12 @@ from cascade.types import Span
 
 COLLAR_S: Final = 0.25
 """What lies so close to a boundary of the reference, on either side, is not counted: nobody hears it more exactly.
-As in NIST's evaluations; pyannote.metrics counts a collar over both sides together."""
+
+As in NIST's evaluations; pyannote.metrics counts a collar over both sides together.
+"""
+
+_ELLIPSIS: Final = re.compile(r"\.{2,}")
+"""Of three full stops Whisper's normalisation leaves one, which would count as a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +42,24 @@ def word_errors(reference: str, hypothesis: str) -> Rate | None:
     That normalisation (Radford et al., 2022, appendix C) spells alike what is said alike: letters' case, punctuation,
     numbers, contractions, British and American spelling, and no "um". It is made for English.
     """
-    normalise = _normaliser()
-    if normalise is None or importlib.util.find_spec("jiwer") is None:
-        return None
-    import jiwer
+    try:
+        import jiwer
 
-    spoken = normalise(reference)
+        normalise = _normaliser()
+    except ImportError:
+        return None
+    spoken = normalise(_ELLIPSIS.sub(" ", reference))
     if not spoken:
         return Rate(0, 0)
-    counts = jiwer.process_words(spoken, normalise(hypothesis))
+    counts = jiwer.process_words(spoken, normalise(_ELLIPSIS.sub(" ", hypothesis)))
     errors = counts.substitutions + counts.deletions + counts.insertions
     return Rate(errors, counts.hits + counts.substitutions + counts.deletions)
 
 
 @functools.cache
-def _normaliser() -> Callable[[str], str] | None:
-    try:
-        from whisper_normalizer.english import EnglishTextNormalizer
-    except ImportError:
-        return None
+def _normaliser() -> Callable[[str], str]:
+    from whisper_normalizer.english import EnglishTextNormalizer
+
     normalise: Callable[[str], str] = EnglishTextNormalizer()
     return normalise
 

@@ -121,7 +121,7 @@ def _scene(
         found = ", ".join(sorted({line.speaker for line in turns}))
         raise ValueError(f"{folder}: nobody in {name!r} is called 'main', got {found}; call the main speaker so")
     return Scene(
-        name=folder.name if name == "mixture" else name,
+        name=folder.name if recordings["mixture"].stem == "mixture" else name,
         mixture=recordings["mixture"],
         main=recordings.get("main"),
         enrolment=recordings.get("enrolment"),
