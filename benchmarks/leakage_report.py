@@ -246,6 +246,9 @@ STYLE: Final[dict[Any, Any]] = {
 COLOURS: Final = {True: "#1f6f54", False: "#b3541e"}
 """Of the curves with enrolment, and without."""
 
+OFFSETS: Final = {True: (4, 4), False: (4, -9)}
+"""Where a threshold is written, in points from its own: apart, since the two curves often lie on each other."""
+
 PLOT_SUFFIXES: Final = (".svg", ".png", ".pdf")
 
 
@@ -290,12 +293,13 @@ def _draw_panel(axes: Axes, results: Sequence[Result], settings: Sequence[Settin
             if setting.enrolled is enrolled and means[0] is not None and means[1] is not None:
                 rows.append((means[0], means[1], setting.threshold))
         if rows:
-            _draw_curve(axes, rows, COLOURS[enrolled], called(Setting(enrolled)))
+            _draw_curve(axes, rows, enrolled)
     axes.set_xlabel(f"{names[0]}, %")
     axes.set_ylabel(f"{names[1]}, %")
 
 
-def _draw_curve(axes: Axes, rows: Sequence[tuple[Mean, Mean, float | None]], colour: str, label: str) -> None:
+def _draw_curve(axes: Axes, rows: Sequence[tuple[Mean, Mean, float | None]], enrolled: bool) -> None:
+    colour, offset, label = COLOURS[enrolled], OFFSETS[enrolled], called(Setting(enrolled))
     x, y = (np.array([row[place].mean for row in rows]) for place in (0, 1))  # type: ignore[union-attr]
     axes.errorbar(
         x, y, xerr=_reach([row[0] for row in rows]), yerr=_reach([row[1] for row in rows]),
@@ -304,7 +308,7 @@ def _draw_curve(axes: Axes, rows: Sequence[tuple[Mean, Mean, float | None]], col
     for mean_x, mean_y, threshold in rows:
         if threshold is not None:
             place = (mean_x.mean, mean_y.mean)
-            axes.annotate(f"{threshold:g}", place, (3, 4), textcoords="offset points", color=colour, fontsize=7)
+            axes.annotate(f"{threshold:g}", place, offset, textcoords="offset points", color=colour, fontsize=7)
 
 
 def _reach(means: Sequence[Mean]) -> Any:
