@@ -300,9 +300,9 @@ def _draw_panel(axes: Axes, results: Sequence[Result], settings: Sequence[Settin
 
 def _draw_curve(axes: Axes, rows: Sequence[tuple[Mean, Mean, float | None]], enrolled: bool) -> None:
     colour, offset, label = COLOURS[enrolled], OFFSETS[enrolled], called(Setting(enrolled))
-    x, y = (np.array([row[place].mean for row in rows]) for place in (0, 1))  # type: ignore[union-attr]
+    x, y = [row[0] for row in rows], [row[1] for row in rows]
     axes.errorbar(
-        x, y, xerr=_reach([row[0] for row in rows]), yerr=_reach([row[1] for row in rows]),
+        [mean.mean for mean in x], [mean.mean for mean in y], xerr=_reach(x), yerr=_reach(y),
         color=colour, marker="o", markersize=3, linewidth=1.2, elinewidth=0.5, alpha=0.9, label=label,
     )  # fmt: skip
     for mean_x, mean_y, threshold in rows:

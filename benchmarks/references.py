@@ -5,12 +5,13 @@
 What belongs to a recording S, the session_id of the references:
 
     *.rttm                       who speaks when
-    *.json                       who says what: SegLST, or meta.json with `sentences` (speaker, start, text)
+    *.json                       who says what: SegLST, else meta.json with `sentences` (speaker, start, text)
     S.flac or audio/S.flac       what the microphone heard; mixture.flac where S is the only one; or .wav, .opus ...
     S.main.flac                  the main speaker alone, as in the mixture; main.flac where S is the only one
     S.enrolment.flac             the main speaker on another occasion; enrolment.flac where S is the only one
 
 The last two may be missing, and so may the words. The main speaker is called "main"; all others are bystanders.
+Where the main speaker is silent, the others must be called so: bystander, bystander_2 ...
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, Final, NamedTuple
 from cascade.types import Span, seconds
 
 MAIN: Final = "main"
+BYSTANDER: Final = "bystander"
 
 AUDIO_SUFFIXES: Final = frozenset({".flac", ".wav", ".opus", ".ogg", ".mp3", ".m4a", ".aac"})
 
@@ -98,7 +100,9 @@ def _scenes_of(folder: Path) -> Iterator[Scene]:
     """Yield the recordings of one folder, in the order of its RTTM files."""
     spoken = [line for path in sorted(folder.glob("*.rttm")) for line in _read_rttm(path)]
     names = list(dict.fromkeys(line.session_id for line in spoken))
-    said = [line for path in sorted(folder.glob("*.json")) for line in _read_words(path, names)]
+    said = [line for path in sorted(folder.glob("*.json")) for line in _read_seglst(path)]
+    if not said and len(names) == 1 and (folder / "meta.json").is_file():
+        said = list(_read_meta(folder / "meta.json", names[0]))
     audio = {path.stem: path for path in sorted(folder.rglob("*")) if path.suffix.lower() in AUDIO_SUFFIXES}
     for name in names:
         yield _scene(folder, name, _recordings_of(name, audio, only=len(names) == 1), spoken, said)
@@ -117,9 +121,7 @@ def _scene(
     if "mixture" not in recordings:
         raise ValueError(f"{folder}: no recording for the references of {name!r}; expected {name}.flac, or .wav, .opus")
     turns = tuple(line for line in spoken if line.session_id == name)
-    if not any(line.speaker == MAIN for line in turns):
-        found = ", ".join(sorted({line.speaker for line in turns}))
-        raise ValueError(f"{folder}: nobody in {name!r} is called 'main', got {found}; call the main speaker so")
+    _check_speakers(folder, name, sorted({line.speaker for line in turns}))
     return Scene(
         name=folder.name if recordings["mixture"].stem == "mixture" else name,
         mixture=recordings["mixture"],
@@ -128,6 +130,15 @@ def _scene(
         said=tuple(sorted(line for line in said if line.session_id == name)),
         spoken=turns,
     )
+
+
+def _check_speakers(folder: Path, name: str, speakers: Sequence[str]) -> None:
+    """See that somebody is the main speaker, or that all are called bystanders: then the main speaker is silent."""
+    if MAIN not in speakers and not all(speaker.startswith(BYSTANDER) for speaker in speakers):
+        raise ValueError(
+            f"{folder}: nobody in {name!r} is called 'main', got {', '.join(speakers)}; call the main speaker so, or "
+            "all of them bystander, bystander_2 and so on where the main speaker is silent"
+        )
 
 
 def _read_rttm(path: Path) -> Iterator[Spoken]:
@@ -144,15 +155,24 @@ def _read_rttm(path: Path) -> Iterator[Spoken]:
             ) from None
 
 
-def _read_words(path: Path, names: Sequence[str]) -> Iterator[Said]:
+def _read_seglst(path: Path) -> Iterator[Said]:
     """Yield what a JSON file says of who says what; nothing if it holds something else, such as questions."""
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: expected JSON, got something else: {error}") from None
-    if isinstance(content, dict) and "sentences" in content and len(names) == 1:
-        for line in content["sentences"]:
-            yield Said(names[0], float(line["start"]), line["speaker"], line["text"])
+    content = _read_json(path)
     for line in content if isinstance(content, list) else []:
         if isinstance(line, dict) and {"session_id", "speaker", "words"} <= set(line):
             yield Said(line["session_id"], float(line.get("start_time", 0.0)), line["speaker"], line["words"])
+
+
+def _read_meta(path: Path, name: str) -> Iterator[Said]:
+    try:
+        for line in _read_json(path)["sentences"]:
+            yield Said(name, float(line["start"]), line["speaker"], line["text"])
+    except (KeyError, TypeError):
+        raise ValueError(f"{path}: expected 'sentences', each with speaker, start and text") from None
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: expected JSON, got something else: {error}") from None

@@ -119,6 +119,23 @@ def test_the_sentences_of_a_meta_file_are_read_in_time_order(tmp_path: Path) -> 
     (folder / "meta.json").write_text(json.dumps({"id": "one", "sentences": sentences}))
     (scene,) = references.read_scenes(tmp_path)
     assert scene.main_text == "first last"
+    (folder / "reference.json").write_text(json.dumps(seglst("tones", SCENE.said[:1])))
+    (scene,) = references.read_scenes(tmp_path)
+    assert scene.main_text == SCENE.said[0].text, "SegLST goes first"
+
+
+def test_a_silent_main_speaker_keeps_and_misses_nothing(tmp_path: Path) -> None:
+    folder = write_scene(tmp_path / "alone")
+    (folder / "reference.rttm").write_text(
+        rttm("tones", SCENE.said[1:2]).replace("neighbour", "bystander")
+        + rttm("tones", SCENE.said[3:]).replace("caller", "bystander_2")
+    )
+    (scene,) = references.read_scenes(tmp_path)
+    (result,) = hearing.measure(replace(scene, said=()), Ears(config(), Models().load), [Setting(enrolled=True)])
+    assert result.gated is not None
+    assert result.gated.withheld == result.gated.words.kept == Tally()
+    assert word_measure("word error rate")(result) is None
+    assert result.gated.accepted == Tally(0, sum(map(len, scene.bystander_spans)))
 
 
 def test_the_data_of_this_project_are_read() -> None:
@@ -137,6 +154,11 @@ def nobody_main(folder: Path) -> None:
     (folder / "reference.rttm").write_text(rttm("tones", SCENE.said[1:2]))
 
 
+def only_a_bad_meta(folder: Path) -> None:
+    (folder / "reference.json").unlink()
+    (folder / "meta.json").write_text(json.dumps({"sentences": [{"speaker": "main"}]}))
+
+
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
@@ -145,6 +167,7 @@ def nobody_main(folder: Path) -> None:
         (broken_line, "reference.rttm, line 1: expected 'SPEAKER session"),
         (nobody_main, "nobody in 'tones' is called 'main', got neighbour"),
         (lambda folder: (folder / "reference.json").write_text("{"), "reference.json: expected JSON"),
+        (only_a_bad_meta, "meta.json: expected 'sentences', each with speaker, start and text"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_a_line(
