@@ -532,4 +532,5 @@ def test_fewer_reflections_make_a_shorter_response() -> None:
     whole, cut = (mixing.impulse_response(room, (2.0, 2.0), 1.2, order) for order in (None, 5))
     assert np.argmax(np.abs(cut)) <= 1
     assert len(cut) < len(whole)
-    assert np.array_equal(cut[:100], whole[:100])
+    assert np.allclose(cut[:100], whole[:100], atol=0.01 * np.abs(whole).max())
+    assert not np.allclose(cut[:1000], whole[:1000], atol=0.001 * np.abs(whole).max())
