@@ -89,7 +89,8 @@ def test_only_what_never_went_out_is_surely_not_charged() -> None:
         error.__cause__ = type(cause, (Exception,), {})()
         fault = fault_of(error, {}, lambda: NOW_S)
         assert (fault.kind, fault.billed, fault.any_question) == (Kind.PASSING, billed, not billed)
-        assert str(fault) == f"no connection, or it broke ({cause})"
+        assert fault.unreached is not billed
+        assert str(fault) == f"{'the connection broke' if billed else 'no connection'} ({cause})"
 
 
 @given(st.integers(300, 599), st.text(), st.text(), st.text(), st.dictionaries(st.text(), st.text()))

@@ -27,7 +27,7 @@ from cascade.answering.prompts import Prompt, load_prompt
 from cascade.answering.questions import question_of
 from cascade.answering.spending import Price
 from cascade.backends import openai
-from cascade.backends.openai import OpenAIAnswerer, check_url, is_loopback
+from cascade.backends.openai import OpenAIAnswerer, check_url, is_loopback, is_placeholder
 from cascade.errors import BackendError, ConfigError, NoMoreAnswersError, NotReadyError
 from cascade.output.cache import ResponseCache
 from cascade.packaged import data_folder
@@ -202,6 +202,22 @@ def test_a_key_is_asked_for_before_anything_is_sent(load: Ask, monkeypatch: pyte
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(NotReadyError, match=r"^api.openai.com needs a key.*export OPENAI_API_KEY=\.\.\.$"):
         openai.load("gpt-4o", prompts=PROMPTS)
+
+
+@pytest.mark.parametrize("key", ["...", "sk-...", "<your key>", "your-api-key", "xxxx", "sk-xxxxxxxx", "$KEY", "…"])
+def test_a_placeholder_is_no_key_and_is_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(NotReadyError) as error:
+        openai.load("gpt-4o", prompts=PROMPTS)
+    assert str(error.value) == (
+        "the environment variable OPENAI_API_KEY holds a placeholder in the place of a key; "
+        "export OPENAI_API_KEY=YOUR_KEY"
+    )
+
+
+@pytest.mark.parametrize("key", [SECRET, "sk-proj-Ab1_xXx", "token-abc123", "EMPTY"])
+def test_what_may_be_a_key_is_taken_for_one(key: str) -> None:
+    assert not is_placeholder(key)
 
 
 def test_a_key_that_can_be_none_is_not_shown(load: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,13 +464,6 @@ def test_a_server_that_hangs_is_given_up_in_time(load: Ask) -> None:
         assert len(server.received) == 2
 
 
-def test_a_server_that_is_not_there_is_one_line(load: Ask) -> None:
-    with serving(in_turn(good("A"))) as server:
-        pass
-    with pytest.raises(BackendError, match=r"no connection, or it broke \(ConnectionRefusedError\)"):
-        load(server, max_retries=1).answer(QUESTION, HEARD)
-
-
 @pytest.mark.parametrize(
     ("headers", "at_least"),
     [
@@ -584,11 +593,38 @@ def test_a_server_that_is_gone_is_dead_after_seconds(load: Ask, time: FakeTime) 
         answerer = load(server)
         assert answerer.answer(QUESTION, HEARD).choice == 0
     for _ in range(DEAD_AFTER - 1):
-        with pytest.raises(BackendError):
+        with pytest.raises(BackendError, match="it was there before, and trying again did not help") as error:
             answerer.answer(OPEN, HEARD)
+        assert not isinstance(error.value, NoMoreAnswersError)
+    assert len(time.slept) > openai.UNREACHED_TRIES
     with pytest.raises(NoMoreAnswersError, match="ConnectionRefusedError"):
         answerer.answer(OPEN, HEARD)
     assert sum(time.slept) <= 0.5 * (2**6 - 1) + 0.5 * (2**2 - 1)
+
+
+@pytest.mark.parametrize(
+    ("url", "cause", "fix"),
+    [
+        (None, "ConnectionRefusedError", "nothing listens there: start the server, or check base_url"),
+        ("http://nobody.invalid/v1", "gaierror", "nobody knows that name: check base_url, and the network"),
+    ],
+)
+def test_a_server_that_was_never_there_is_said_at_once(
+    load: Ask, time: FakeTime, url: str | None, cause: str, fix: str
+) -> None:
+    with serving(in_turn(good("A"))) as server:
+        pass
+    answerer = load(server, **({} if url is None else {"base_url": url}))
+    told = []
+    for _ in range(2):
+        with pytest.raises(NoMoreAnswersError) as error:
+            answerer.answer(QUESTION, HEARD)
+        told.append(str(error.value))
+    name = host(server) if url is None else "nobody.invalid"
+    assert set(told) == {f"{name} was never reached: no connection ({cause}); {fix}; nothing more is asked"}
+    assert answerer.spent.requests == openai.UNREACHED_TRIES
+    assert len(time.slept) == openai.UNREACHED_TRIES - 1
+    assert sum(time.slept) <= 1.5
 
 
 def test_what_is_under_way_when_a_server_ends_is_answered_and_what_waits_is_not_asked(load: Ask) -> None:

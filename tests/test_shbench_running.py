@@ -572,9 +572,9 @@ def test_a_server_that_is_not_there_ends_a_run_after_one_hearing(folder: Path, t
     chat = Chat(server.url)
     results = run_plan(tones.plan_of(folder), tmp_path, Watch(), load=chat.load)
     assert results.stopped is not None
-    assert "ConnectionRefusedError" in str(results.stopped)
+    assert "was never reached: no connection (ConnectionRefusedError)" in str(results.stopped)
     assert (results.stopped.recordings, results.stopped.questions, chat.hearings) == (4, 48, 1)
-    assert len(results.failed) == 2
+    assert not results.failed
 
 
 # --- what changes meanwhile -------------------------------------------------------------------------------------------

@@ -34,7 +34,8 @@ class FaultError(Exception):
     """What went wrong with a request, in words that may be shown.
 
     retry_after_s is what the server asked for; billed, whether it may charge for the request all the same;
-    any_question, whether every other question would surely have met the same, as where there is no connection.
+    any_question, whether every other question would surely have met the same, as where there is no connection;
+    unreached, whether there was none.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class FaultError(Exception):
         retry_after_s: float | None = None,
         billed: bool = False,
         any_question: bool = False,
+        unreached: bool = False,
     ) -> None:
         super().__init__(text)
         self.kind = kind
         self.retry_after_s = retry_after_s
         self.billed = billed
         self.any_question = any_question
+        self.unreached = unreached
 
 
 NO_COMPLETION: Final = "what came back is no chat completion"
@@ -74,10 +77,10 @@ def fault_of(error: Exception, request: Mapping[str, Any], now: Callable[[], flo
         return _status_fault(status, error, request, now)
     causes = [type(cause).__name__ for cause in _causes(error)]
     if "APITimeoutError" in causes or "APIConnectionError" in causes:
-        connected = not {"ConnectError", "ConnectTimeout"} & set(causes)
-        what = "no answer in time" if "APITimeoutError" in causes else "no connection, or it broke"
-        # Where there never was a connection, nothing was sent.
-        return FaultError(Kind.PASSING, f"{what} ({causes[-1]})", billed=connected, any_question=not connected)
+        if {"ConnectError", "ConnectTimeout"} & set(causes):  # so nothing was sent
+            return FaultError(Kind.PASSING, f"no connection ({causes[-1]})", any_question=True, unreached=True)
+        what = "no answer in time" if "APITimeoutError" in causes else "the connection broke"
+        return FaultError(Kind.PASSING, f"{what} ({causes[-1]})", billed=True)
     if isinstance(error, ValueError) or "APIResponseValidationError" in causes:
         return FaultError(Kind.PASSING, NO_COMPLETION, billed=True)
     return FaultError(Kind.REFUSED, causes[0], billed=True)

@@ -12,7 +12,8 @@ DEAD_AFTER: Final = 3
 """So many questions in a row were given up, all for what any other would have met (no connection, HTTP 503): dead.
 
 The server itself says that it is not there, so no more are needed than rule out bad luck. As each is tried half as
-often as the one before, a server that refuses connections is dead after 11 tries and some 20 s, all waits included.
+often as the one before, a server that stopped in the midst of a run, and refuses connections since, is dead after 11
+tries and some 20 s, all waits included.
 """
 
 SILENT_AFTER: Final = 21
@@ -74,6 +75,7 @@ class Health:
 
     def __init__(self) -> None:
         self._trouble: str | None = None
+        self._was_reached = False
         self._given_up = 0
         self._turned_away = 0
         self._lock = Lock()
@@ -82,6 +84,15 @@ class Health:
     def trouble(self) -> str | None:
         """The one line that answers every further question."""
         return self._trouble
+
+    @property
+    def was_reached(self) -> bool:
+        """Whether the server was ever there."""
+        return self._was_reached
+
+    def reached(self) -> None:
+        """Note that the server was there, however it went."""
+        self._was_reached = True
 
     def tries(self, most: int) -> int:
         """Return how often to try the next question: half as often for each one in a row that was given up."""

@@ -2,6 +2,7 @@
 
 Each thing that can go wrong has one outcome:
 
+    no connection, and there never was one   tried UNREACHED_TRIES times; then nothing more is asked
     429, 408, 409, 425, 5xx, no answer in    tried again, later and later, when the server says so if it does; given up
     time, a connection that breaks, a body   after `max_retries`. When DEAD_AFTER or SILENT_AFTER questions in a row
     that is no chat completion               were given up, the server is taken for dead: nothing more is asked
@@ -64,6 +65,14 @@ TIMEOUT_S: Final = 60.0
 MAX_RETRIES: Final = 6
 CONNECT_S: Final = 10.0
 """A server that does not even take the connection by then is not slow, it is not there."""
+
+UNREACHED_TRIES: Final = 3
+"""How often a server is tried that was never reached in this run, at most, within some 1.5 s if it is refused at once.
+
+A name that nobody knows and a port on which nobody listens are mistakes in base_url, or a server that was not started;
+waiting does not mend them. A few tries bear a packet that got lost. A server that was there, and is gone, is another
+matter: it may be restarting, and a run of hours is worth the longer wait.
+"""
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0
@@ -189,9 +198,28 @@ def api_key(url: str, variable: str | None) -> str:
         raise NotReadyError(
             [f"{host_of(url)} needs a key, and the environment variable {variable} is not set: export {variable}=..."]
         )
+    if variable and not is_loopback(url) and is_placeholder(key):
+        raise NotReadyError([f"{placeholder_in(variable)}; export {variable}=YOUR_KEY"])
     if not re.fullmatch(r"[!-~]*", key):
         raise NotReadyError([f"the environment variable {variable} holds something that no key holds; set it anew"])
     return key
+
+
+_PLACEHOLDER = re.compile(
+    r".*(?:\.{3}|…).*|<.*>|\$\{?\w+\}?|(?:sk[-_])?(?:x+|\*+)|.*your[-_ ]?(?:\w+[-_ ]?)?(?:key|token).*"
+    r"|(?:changeme|todo|(?:openai[-_ ]?)?api[-_ ]?key|key|secret)",
+    re.IGNORECASE,
+)
+
+
+def is_placeholder(key: str) -> bool:
+    """Tell whether a key is what instructions put in the place of one, such as "..." or "<your key>"."""
+    return _PLACEHOLDER.fullmatch(key.strip()) is not None
+
+
+def placeholder_in(variable: str) -> str:
+    """Say that an environment variable holds a placeholder, without showing it."""
+    return f"the environment variable {variable} holds a placeholder in the place of a key"
 
 
 def _client(url: str, key: str, timeout_s: float) -> Any:
@@ -333,7 +361,7 @@ class OpenAIAnswerer:
         tries = self._health.tries(self._tries)
         retrying = Retrying(
             sleep=self._clock.sleep,
-            stop=lambda state: state.attempt_number >= tries or _asks_too_long(state),
+            stop=lambda state: state.attempt_number >= self._most_tries(tries, state) or _asks_too_long(state),
             wait=_wait,
             retry=retry_if_exception(lambda error: isinstance(error, FaultError) and error.kind is Kind.PASSING),
             reraise=True,
@@ -344,6 +372,11 @@ class OpenAIAnswerer:
         except FaultError as error:
             # Without its traceback, whose frames hold the prompt.
             return error.with_traceback(None)
+
+    def _most_tries(self, tries: int, state: Any) -> int:
+        """Return how often a question is tried that failed now."""
+        unreached = getattr(state.outcome.exception(), "unreached", False)
+        return min(tries, UNREACHED_TRIES) if unreached and not self._health.was_reached else tries
 
     def _ask(self, request: Mapping[str, Any]) -> Reply:
         """Ask once, when there is a place and it is time."""
@@ -367,6 +400,7 @@ class OpenAIAnswerer:
                 raise
             finally:
                 self._budget.settle(reserved, usage, billed=billed)
+        self._health.reached()
         self._health.heard()
         self._budget.answered(from_cache=False)
         if usage is not None:
@@ -392,6 +426,8 @@ class OpenAIAnswerer:
 
     def _note(self, fault: FaultError) -> None:
         """Let a fault have its effect on what else is asked."""
+        if not fault.unreached:
+            self._health.reached()
         if fault.kind is not Kind.PASSING:
             self._health.heard()
         elif fault.retry_after_s is not None and fault.retry_after_s <= LONGEST_RETRY_AFTER_S:
@@ -409,10 +445,17 @@ class OpenAIAnswerer:
                     f"{self._host}: the prompt of {len(prompt)} characters (some {len(prompt) // 4} tokens) is too "
                     f"long for '{self._model}' ({fault}); use a model with a larger context, or a shorter recording"
                 )
+            case Kind.PASSING if fault.unreached and not self._health.was_reached:
+                self._health.doom(
+                    f"{self._host} was never reached: {fault}; {_way_there(fault)}; nothing more is asked"
+                )
+                return NoMoreAnswersError(self._health.trouble)
             case Kind.PASSING:
                 why = f"{self._host}: {fault}"
                 if fault.retry_after_s is not None and fault.retry_after_s > LONGEST_RETRY_AFTER_S:
                     why += f"; it asks to wait {fault.retry_after_s:.0f} s, which is not waited for: come back later"
+                elif fault.unreached:
+                    why += "; it was there before, and trying again did not help: see that it runs, and the network"
                 else:
                     why += "; trying again did not help: see that it is well, or lower 'concurrency' and the limits"
                 self._health.gave_up(why, any_question=fault.any_question)
@@ -439,6 +482,15 @@ class OpenAIAnswerer:
     @property
     def _host(self) -> str:
         return host_of(self._server)
+
+
+def _way_there(fault: FaultError) -> str:
+    """Say what to look at where there is no connection."""
+    if "gaierror" in str(fault):
+        return "nobody knows that name: check base_url, and the network"
+    if "Refused" in str(fault):
+        return "nothing listens there: start the server, or check base_url"
+    return "check base_url, and the network"
 
 
 def _as_mapping(completion: Any) -> Mapping[str, Any]:
