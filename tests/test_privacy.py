@@ -38,9 +38,12 @@ from cascade.config import CascadeConfig, load_config
 from cascade.errors import CascadeError
 from cascade.gate import GateSettings, MainSpeaker, Profile
 from cascade.output.recordings import Heard, write
+from cascade.output.report import write_report
 from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, StageLoader, load_stages
 from cascade.rendering import transcript_lines
+from cascade.reporting.recordings import recordings_page
+from cascade.run import Done
 from cascade.settings import MainSpeakerSettings, OpenAISettings, StageMaker, StreamSettings
 from cascade.stage import Chain, Stage
 from cascade.types import (
@@ -148,7 +151,9 @@ def run(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureF
             except CascadeError as error:
                 seen.error = told(error)
             seen.transcript = repr((cascade.transcript, cascade.listening.decisions, cascade.listening))
-            write(out / "scene", _heard(cascade, made_with, mode))
+            heard = _heard(cascade, made_with, mode)
+            write(out / "scene", heard)
+            write_report(out / "report.html", recordings_page([Done("scene", heard, out / "scene")]))
         seen.screen = "".join(capfd.readouterr())
         seen.output = files_in(out)
         seen.log = "\n".join(f"{record.getMessage()} {record.__dict__}" for record in caplog.records)
@@ -188,6 +193,7 @@ def _heard(cascade: Cascade, made_with: provenance.Provenance, mode: Mode) -> He
         performance=cascade.listening.performance,
         lookahead=cascade.lookahead,
         provenance=made_with,
+        envelope=cascade.listening.envelope,
     )
 
 
