@@ -23,6 +23,7 @@ from typing import Annotated, Any, Final, Protocol, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cascade.backends.packages import package_file
+from cascade.backends.sepformer import HYPERPARAMETERS
 from cascade.errors import MissingExtraError, ModelError
 from cascade.output.models import Recorded, Store, length_of, sha256_of, shown_size
 from cascade.packaged import data_folder
@@ -159,6 +160,14 @@ class Manifest(_Strict):
         at_address = self.files[0].sha256 if self.url else None
         return self.revision or (at_address or UNPINNED)[:16]
 
+    def address_of(self, path: str, commit: str | None = None) -> str:
+        """Return the address that a person can get one of its files from, at a commit where no revision is pinned."""
+        if self.url:
+            return self.url.address
+        if self.hub is None:
+            return self.source
+        return f"https://huggingface.co/{self.hub.repository}/resolve/{self.revision or commit or 'main'}/{path}"
+
     @property
     def _place(self) -> Package | Hub | Url:
         place = self.package or self.hub or self.url
@@ -171,11 +180,18 @@ class State(StrEnum):
     """What became of a file of a manifest."""
 
     OK = "ok"
+    RECORDED = "recorded"
+    """It is what the first pull found; the manifest pins no sha256, so nothing says that the first one was right."""
     MISSING = "missing"
     WRONG = "wrong"
     """It is there, with another sha256 or size."""
     UNRECORDED = "unrecorded"
     """It is there, but neither the manifest nor the lock file says what it should be."""
+
+    @property
+    def right(self) -> bool:
+        """Whether the file may be used: it is there, and is the one of the manifest or of the first pull."""
+        return self in (State.OK, State.RECORDED)
 
 
 class Stage(Protocol):
@@ -290,16 +306,18 @@ def glance(manifest: Manifest, *, root: Path | None = None) -> list[tuple[str, S
 
 
 def worst(files: Iterable[tuple[str, State]]) -> State:
-    """Return one state for all files of a model: missing files before wrong ones."""
+    """Return one state for all files of a model: missing files before wrong ones, recorded before pinned ones."""
     found = {state for _, state in files}
-    return next((state for state in (State.MISSING, State.WRONG, State.UNRECORDED) if state in found), State.OK)
+    order = (State.MISSING, State.WRONG, State.UNRECORDED, State.RECORDED)
+    return next((state for state in order if state in found), State.OK)
 
 
 def require(manifest: Manifest, *, root: Path | None = None) -> None:
     """Raise MissingExtraError or ModelError unless all files of a model are there and right, at a glance."""
     folder = place_of(manifest, root=root)
+    states = dict(_states_in(folder, manifest, root, quick=True))
     for file in expected(manifest, root=root):
-        match _state(folder, file, quick=True):
+        match states[file.path]:
             case State.MISSING:
                 raise ModelError(f"{manifest.name}: {folder / file.path} is missing; run: {manifest.fix}")
             case State.UNRECORDED:
@@ -326,12 +344,55 @@ def check_models(config: Stages) -> None:
 # --- one file ---------------------------------------------------------------------------------------------------------
 
 
+FIRST_PULL: Final = "as at its first pull (to begin anew, delete its folder and its entry in models.lock.json)"
+"""Where an expected size or sha256 comes from that the lock file holds."""
+
+
+def fault_of(manifest: Manifest, file: ModelFile, path: Path, *, source: str = FIRST_PULL) -> str | None:
+    """Say what is wrong with a file at a path; None if nothing is, as far as anything is known of the right one.
+
+    file is what `expected` gives, or has more from the `source` that is named. Where no sha256 is known, the sample
+    rate is compared with the manifest's, if it is a file that names one.
+    """
+    said = next(other for other in manifest.files if other.path == file.path)
+    if file.size not in (None, length_of(path)):
+        return f"has {length_of(path)} bytes, expected {file.size} {'by its manifest' if said.size else source}"
+    if file.sha256 is None:
+        return _other_rate(manifest, path) if PurePosixPath(file.path).name == HYPERPARAMETERS else None
+    if (found := sha256_of(path)) != file.sha256:
+        it_is = "not the file that the manifest names" if said.sha256 else f"expected is the one {source}"
+        return f"has another sha256 ({found[:12]}..., expected {file.sha256[:12]}...): {it_is}"
+    return None
+
+
+def _other_rate(manifest: Manifest, path: Path) -> str | None:
+    """Say how the sample rate in a hyperparams.yaml differs from the manifest's; its tags are read, and not obeyed."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        content: Any = YAML(typ="rt", pure=True).load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, YAMLError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        return "is not a YAML file with a model's settings"
+    rate = content.get("sample_rate")
+    if not isinstance(rate, int) or rate == manifest.sample_rate:
+        return None
+    return f"is of a model for {rate} Hz, expected {manifest.sample_rate} Hz as the manifest says"
+
+
 def _states(manifest: Manifest, root: Path | None, *, quick: bool) -> list[tuple[str, State]]:
     folder = locate(manifest, root=root)
-    return [
-        (file.path, State.MISSING if folder is None else _state(folder, file, quick=quick))
-        for file in expected(manifest, root=root)
-    ]
+    if folder is None:
+        return [(file.path, State.MISSING) for file in manifest.files]
+    return _states_in(folder, manifest, root, quick=quick)
+
+
+def _states_in(folder: Path, manifest: Manifest, root: Path | None, *, quick: bool) -> list[tuple[str, State]]:
+    pinned = {file.path for file in manifest.files if file.sha256}
+    states = [(file.path, _state(folder, file, quick=quick)) for file in expected(manifest, root=root)]
+    return [(path, State.RECORDED if state is State.OK and path not in pinned else state) for path, state in states]
 
 
 def _state(folder: Path, file: ModelFile, *, quick: bool) -> State:

@@ -10,12 +10,14 @@ from pydantic import ValidationError
 from cascade.config import load_config
 from cascade.errors import MissingExtraError, ModelError
 from cascade.manifests import (
+    FIRST_PULL,
     QUICK,
     Manifest,
     State,
     check_models,
     checksums,
     expected,
+    fault_of,
     folder_of,
     glance,
     locate,
@@ -287,7 +289,8 @@ def test_or_else_against_the_lock_file(tmp_path: Path) -> None:
     Store(tmp_path).record("some-model", "unpinned", Entry(None, {"sub/weights.bin": recorded}))
     assert checksums(model, root=tmp_path) == {"sub/weights.bin": SHA256}
     assert [(file.sha256, file.size) for file in expected(model, root=tmp_path)] == [(SHA256, len(CONTENT))]
-    assert glance(model, root=tmp_path) == [("sub/weights.bin", State.OK)]
+    assert glance(model, root=tmp_path) == verify(model, root=tmp_path) == [("sub/weights.bin", State.RECORDED)]
+    require(model, root=tmp_path)
     path.write_bytes(b"another size")
     with pytest.raises(ModelError, match=r"has 12 bytes, expected 7: it is another file"):
         require(model, root=tmp_path)
@@ -346,6 +349,97 @@ def test_one_state_stands_for_all_files_of_a_model() -> None:
         return worst([(str(number), state) for number, state in enumerate(states)])
 
     assert of(State.OK, State.OK) is State.OK
-    assert of(State.OK, State.UNRECORDED) is State.UNRECORDED
+    assert of(State.OK, State.RECORDED) is State.RECORDED
+    assert of(State.RECORDED, State.UNRECORDED, State.OK) is State.UNRECORDED
     assert of(State.UNRECORDED, State.WRONG, State.OK) is State.WRONG
     assert of(State.WRONG, State.MISSING) is State.MISSING
+
+
+def test_which_states_are_right() -> None:
+    assert [state for state in State if state.right] == [State.OK, State.RECORDED]
+
+
+# --- one file ---------------------------------------------------------------------------------------------------------
+
+
+def fault(tmp_path: Path, model: Manifest, content: bytes) -> str | None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    (file,) = expected(model, root=tmp_path)
+    return fault_of(model, file, path)
+
+
+def test_a_fault_is_of_size_or_sha256(tmp_path: Path) -> None:
+    assert fault(tmp_path, pulled(), CONTENT) is None
+    assert fault(tmp_path, pulled(), b"longer weights") == "has 14 bytes, expected 7 by its manifest"
+    assert fault(tmp_path, pulled(sha256=None), b"longer weights") == "has 14 bytes, expected 7 by its manifest"
+    other = hashlib.sha256(CONTENT[::-1]).hexdigest()
+    assert fault(tmp_path, pulled(), CONTENT[::-1]) == (
+        f"has another sha256 ({other[:12]}..., expected {SHA256[:12]}...): not the file that the manifest names"
+    )
+    assert fault(tmp_path, pulled(sha256=None, size=None), b"anything") is None
+
+
+def test_a_fault_says_that_the_first_pull_was_otherwise(tmp_path: Path) -> None:
+    model = pulled(sha256=None, size=None)
+    recorded = Entry(None, {"sub/weights.bin": Recorded(SHA256, len(CONTENT))})
+    Store(tmp_path).record("some-model", model.version, recorded)
+    assert fault(tmp_path, model, b"short") == f"has 5 bytes, expected 7 {FIRST_PULL}"
+    assert str(fault(tmp_path, model, CONTENT[::-1])).endswith(f": expected is the one {FIRST_PULL}")
+
+
+# As speechbrain publishes them: tags make objects, and a reference stands before what it refers to.
+HYPERPARAMETERS = """# SepFormer
+sample_rate: {rate}
+num_spks: 2
+Encoder: !new:speechbrain.lobes.models.dual_path.Encoder
+  kernel_size: 16
+modules:
+  encoder: !ref <Encoder>
+seed: !apply:os._exit [3]
+"""
+
+
+def speechbrains(sample_rate: int, sha256: str | None = None) -> Manifest:
+    return Manifest.model_validate(
+        {
+            **pulled().model_dump(exclude={"package", "url"}),
+            "sample_rate": sample_rate,
+            "files": [{"path": "hyperparams.yaml", "sha256": sha256, "size": None}],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HYPERPARAMETERS.format(rate=8000), None),
+        (HYPERPARAMETERS.format(rate=16000), "is of a model for 16000 Hz, expected 8000 Hz as the manifest says"),
+        (HYPERPARAMETERS.format(rate="!ref <rate>"), None),  # it does not say
+        ("num_spks: 2\n", None),
+        ("<html><body>Access denied</body></html>", "is not a YAML file with a model's settings"),
+        ("a: [", "is not a YAML file with a model's settings"),
+        ("", "is not a YAML file with a model's settings"),
+    ],
+)
+def test_the_sample_rate_is_compared_and_nothing_is_run(tmp_path: Path, text: str, said: str | None) -> None:
+    assert fault(tmp_path, speechbrains(8000), text.encode()) == said
+
+
+def test_a_pinned_file_is_known_by_its_sha256_alone(tmp_path: Path) -> None:
+    text = HYPERPARAMETERS.format(rate=16000).encode()
+    assert fault(tmp_path, speechbrains(8000, hashlib.sha256(text).hexdigest()), text) is None
+
+
+def test_the_address_of_a_file_is_the_one_that_holds_it() -> None:
+    known = manifests()
+    assert known["sepformer-wsj02mix"].address_of("encoder.ckpt", "9" * 40) == (
+        "https://huggingface.co/speechbrain/sepformer-wsj02mix/resolve/3a2826343a10e2d2e8a75f79aeab5ff3a2473531/"
+        "encoder.ckpt"
+    )
+    whamr = known["sepformer-whamr"]
+    assert whamr.address_of("a").endswith("/speechbrain/sepformer-whamr/resolve/main/a")
+    assert whamr.address_of("a", "9" * 40).endswith(f"/resolve/{'9' * 40}/a")
+    openai = known["openai-whisper-large-v3"]
+    assert openai.url is not None
+    assert openai.address_of("large-v3.pt") == openai.url.address
