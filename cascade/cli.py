@@ -375,12 +375,17 @@ def pull_models(
             screen.print(
                 f"{result.name}: {', '.join(result.fetched) or 'all was here'} in {_plain(str(result.folder))}"
             )
+            for line in result.lines:
+                screen.print(f"  {_plain(line)}")
     raise typer.Exit(SOME_FAILED if failed else 0)
 
 
 @models_app.command("verify")
 def verify_models(names: ModelNames = None, config: ModelConfig = None) -> None:
-    """Compare models' files with their sha256; exit code 1 if one differs, or is missing of a model that is here."""
+    """Compare models' files with their sha256; exit code 1 if one differs, or is missing of a model that is here.
+
+    ok: as its manifest says; recorded: the manifest pins no sha256, and it is the file that the first pull found.
+    """
     from cascade.manifests import State, verify
 
     wrong = 0

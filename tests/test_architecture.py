@@ -38,7 +38,7 @@ ORDER = (
     ("backends.packages",),
     ("backends.*",),
     ("output.models",),
-    ("manifests", "pull", "machine"),
+    ("manifests", "carrying", "pull", "machine"),
     ("output.files",),
     ("output.cache",),
     ("settings",),

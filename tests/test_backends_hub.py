@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMIT, OLD = "1" * 40, "2" * 40
 WEIGHTS = bytes(range(256)) * 1000
 SETTINGS = b"rate: 8000\n"
+CARRY = "walk"
+"""What else a person can do; pull.py says it."""
 
 
 class InMemory:
@@ -58,11 +60,11 @@ def hub() -> Iterator[HubServer]:
 
 
 def repository(hub: HubServer, revision: str = COMMIT, name: str = "some/model") -> Repository:
-    return Repository(name, revision, endpoint=hub.endpoint)
+    return Repository(name, revision, otherwise=CARRY, endpoint=hub.endpoint)
 
 
 def gated(hub: HubServer, token: str) -> Repository:
-    return Repository("a/gated", COMMIT, gated=True, endpoint=hub.endpoint, token=token)
+    return Repository("a/gated", COMMIT, otherwise=CARRY, gated=True, endpoint=hub.endpoint, token=token)
 
 
 def refused(repository: Repository, path: str = "weights.bin") -> str:
@@ -94,7 +96,7 @@ def test_main_is_resolved_to_its_commit(hub: HubServer) -> None:
 
 
 def test_a_token_is_sent_to_gated_repositories_only_and_to_no_other_host(hub: HubServer) -> None:
-    open_one = Repository("some/model", COMMIT, endpoint=hub.endpoint, token="hf_good")
+    open_one = Repository("some/model", COMMIT, otherwise=CARRY, endpoint=hub.endpoint, token="hf_good")
     for asked in (open_one, gated(hub, "hf_good")):
         download(asked.find("weights.bin"), InMemory())
     sent = {(one.path.split("/")[1], one.host): one.authorization for one in hub.asked}
@@ -107,7 +109,7 @@ def test_a_token_is_sent_to_gated_repositories_only_and_to_no_other_host(hub: Hu
 
 
 def test_a_token_is_not_shown() -> None:
-    assert "hf_secret" not in repr(Remote("name", "url", {"Authorization": "Bearer hf_secret"}))
+    assert "hf_secret" not in repr(Remote("name", "url", CARRY, {"Authorization": "Bearer hf_secret"}))
 
 
 # --- refusals: the repository, the cause, the fix ---------------------------------------------------------------------
@@ -136,19 +138,21 @@ def test_gated_before_its_terms_were_accepted(hub: HubServer) -> None:
 
 
 def test_a_revision_that_is_gone(hub: HubServer) -> None:
-    assert refused(repository(hub, "3" * 40)).startswith(
-        f"https://huggingface.co/some/model has no revision {'3' * 40} any more; update cascade, or carry the files"
+    assert refused(repository(hub, "3" * 40)) == (
+        f"https://huggingface.co/some/model has no revision {'3' * 40} any more; update cascade, or walk"
     )
 
 
 def test_a_file_that_is_gone(hub: HubServer) -> None:
     message = refused(repository(hub), "other.bin")
-    assert message.startswith(f"https://huggingface.co/some/model has no file other.bin at revision {COMMIT}; update")
+    assert message == (
+        f"https://huggingface.co/some/model has no file other.bin at revision {COMMIT}; update cascade, or walk"
+    )
 
 
 def test_a_repository_that_is_gone(hub: HubServer) -> None:
     message = refused(repository(hub, name="no/such"))
-    assert message.startswith("https://huggingface.co/no/such is not there, or is private now; update cascade")
+    assert message == "https://huggingface.co/no/such is not there, or is private now; update cascade, or walk"
 
 
 def test_no_connection() -> None:
@@ -156,14 +160,13 @@ def test_no_connection() -> None:
         pass
     message = refused(repository(stopped))
     assert message.startswith("https://huggingface.co/some/model was not asked for weights.bin: no answer (")
-    assert message.endswith("check the network, or carry the files here and run: python -m cascade models pull NAME "
-                            "--from FOLDER")  # fmt: skip
+    assert message.endswith("; check the network, or walk")
 
 
 def test_offline_by_order(hub: HubServer) -> None:
     program = (
         "import sys; from cascade.backends.hub import Repository; "
-        "Repository('some/model', 'main', endpoint=sys.argv[1]).find('a')"
+        "Repository('some/model', 'main', otherwise='walk', endpoint=sys.argv[1]).find('a')"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, hub.endpoint],
@@ -173,7 +176,7 @@ def test_offline_by_order(hub: HubServer) -> None:
         check=False,
     )
     last = done.stderr.splitlines()[-1]
-    assert "was not asked for a: the environment variable HF_HUB_OFFLINE forbids it; unset it, or carry" in last
+    assert "was not asked for a: the environment variable HF_HUB_OFFLINE forbids it; unset it, or walk" in last
     assert not hub.asked
 
 
@@ -188,7 +191,7 @@ def test_a_token_in_the_environment_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
 def fetched(hub: HubServer, begun: bytes = b"", size: int | None = len(WEIGHTS)) -> tuple[bytes, list[float]]:
     """Download the file at the plain address; return what came, and the pauses between tries."""
     growing, pauses = InMemory(begun), list[float]()
-    remote = Remote("some/file.pt", f"{hub.endpoint}/models/file.pt", size=size)
+    remote = Remote("some/file.pt", f"{hub.endpoint}/models/file.pt", CARRY, size=size)
     download(remote, growing, sleep=pauses.append)
     return growing.content, pauses
 
@@ -234,16 +237,14 @@ def test_a_lasting_one_ends_with_what_to_do(hub: HubServer) -> None:
         fetched(hub)
     assert str(error.value) == (
         "some/file.pt was not fetched: status 503; check the network and run the same command again: it goes on where "
-        "it stopped"
+        "it stopped, or walk"
     )
     assert len(hub.statuses) == 9 - 1 - len(PAUSES_S)
 
 
 def test_a_file_that_is_gone_is_not_tried_again(hub: HubServer) -> None:
     hub.urls.clear()
-    with pytest.raises(
-        ModelError, match=r"some/file.pt was not fetched: 127.0.0.1:\d+ answers with status 404; update"
-    ):
+    with pytest.raises(ModelError, match=r"127.0.0.1:\d+ answers with status 404; update cascade, or walk$"):
         fetched(hub)
     assert len(hub.asked) == 1
 

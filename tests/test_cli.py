@@ -201,6 +201,30 @@ def test_models_are_listed_and_verified(tmp_path: Path) -> None:
     assert "ok         whisper-tiny.en  model.bin" in verified[1]
 
 
+def test_models_that_nothing_pins_are_said_to_be_recorded(tmp_path: Path) -> None:
+    """They are carried in from their own folder, and come whole or not at all."""
+    stick, store = tmp_path / "sepformer-whamr", str(tmp_path / "models")
+    stick.mkdir()
+    for name in ("encoder.ckpt", "decoder.ckpt", "masknet.ckpt"):
+        (stick / name).write_text(name)
+    pull = ("models", "pull", "sepformer-whamr", "--from", stick)
+    code, out, err = cascade(*pull, cwd=tmp_path, CASCADE_MODELS=store)
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"error: sepformer-whamr: '.*' lacks hyperparams.yaml; put .* into '.*/sepformer-whamr'\n", err)
+    (stick / "hyperparams.yaml").write_text("sample_rate: 8000\n")
+    code, out, err = cascade(*pull, cwd=tmp_path, CASCADE_MODELS=store)
+    assert (code, err) == (0, "")
+    assert re.search(r"^  encoder.ckpt: recorded as it came, 12 bytes, sha256 [0-9a-f]{64}; ", out, re.MULTILINE)
+    code, out, err = cascade("models", "verify", "sepformer-whamr", cwd=tmp_path, CASCADE_MODELS=store)
+    assert (code, err) == (0, "")
+    assert [line.split() for line in out.splitlines()] == [
+        ["recorded", "sepformer-whamr", name]
+        for name in ("hyperparams.yaml", "encoder.ckpt", "decoder.ckpt", "masknet.ckpt")
+    ]
+    listed = cascade("models", "list", cwd=tmp_path, CASCADE_MODELS=store)[1]
+    assert re.search(r"^sepformer-whamr +recorded ", listed, re.MULTILINE)
+
+
 def test_general_mode_labels_everyone(tmp_path: Path) -> None:
     code, out, err = cascade(*RUN, TALK, "--mode", "general", cwd=tmp_path)
     assert (code, err) == (0, "")

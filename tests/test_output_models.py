@@ -35,32 +35,33 @@ def test_a_file_grows_takes_its_place_and_leaves_nothing_behind(store: Store) ->
     growing.append(b"wei")
     growing.append(b"ghts")
     assert len(growing) == len(CONTENT)
-    place = store.folder("a-model", "main") / "sub" / "file.bin"
-    assert store.accept(growing, place, SHA256, "by its manifest") == RECORDED
-    assert place.read_bytes() == CONTENT
+    store.place("a-model", "main", {"sub/file.bin": growing}, Entry())
+    assert (store.folder("a-model", "main") / "sub" / "file.bin").read_bytes() == CONTENT
     assert not list((store.root / ".partial").rglob("*"))
+    assert not store.lock_file.exists()  # there is nothing to record
 
 
-def test_the_other_partial_files_stay(store: Store) -> None:
-    one, other = (store.growing("a-model", "main", name) for name in ("one", "other"))
-    one.append(CONTENT)
-    other.append(b"half")
-    store.accept(one, store.folder("a-model", "main") / "one", None, "by nobody")
-    assert len(other) == 4
+def test_files_are_recorded_after_they_have_their_places(store: Store) -> None:
+    there, gone = (store.growing("a-model", "main", name) for name in ("there", "gone"))
+    there.append(CONTENT)
+    entry = Entry(None, {"there": RECORDED, "gone": RECORDED})
+    with pytest.raises(ModelError, match="cannot be written"):
+        store.place("a-model", "main", {"there": there, "gone": gone}, entry)
+    assert store.entry("a-model", "main") == Entry()
+    gone.append(CONTENT)
+    store.place("a-model", "main", {"gone": gone}, entry)
+    assert store.entry("a-model", "main") == entry
 
 
-def test_the_wrong_file_is_refused_and_thrown_away(store: Store) -> None:
-    growing = store.growing("a-model", "main", "file.bin")
-    growing.append(CONTENT)
-    place = store.folder("a-model", "main") / "file.bin"
-    with pytest.raises(ModelError) as error:
-        store.accept(growing, place, "0" * 64, "by its manifest")
-    assert str(error.value) == (
-        f"a-model/main/file.bin has sha256 {SHA256[:12]}..., expected 000000000000... by its manifest: it was damaged "
-        "on its way, or is another file now; run the same command once more, and if it stays so, do not use it"
-    )
-    assert len(growing) == 0
-    assert not place.exists()
+def test_what_is_on_its_way_is_forgotten_by_model_and_revision(store: Store) -> None:
+    kept, other, gone = (store.growing(*where, "a") for where in (("one", "1"), ("two", "1"), ("one", "2")))
+    for growing in (kept, other, gone):
+        growing.append(CONTENT)
+    store.forget("one", "2")
+    assert [len(growing) for growing in (kept, other, gone)] == [7, 7, 0]
+    store.forget("one")
+    store.forget("none")
+    assert [len(growing) for growing in (kept, other)] == [0, 7]
 
 
 def test_a_file_replaces_what_was_there(store: Store) -> None:
@@ -69,7 +70,7 @@ def test_a_file_replaces_what_was_there(store: Store) -> None:
     place.write_bytes(b"old")
     growing = store.growing("a-model", "main", "file.bin")
     growing.append(CONTENT)
-    store.accept(growing, place, None, "by nobody")
+    store.place("a-model", "main", {"file.bin": growing}, Entry())
     assert place.read_bytes() == CONTENT
 
 

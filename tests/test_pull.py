@@ -15,7 +15,8 @@ import pytest
 
 from cascade.backends.hub import BLOCK
 from cascade.errors import ModelError
-from cascade.manifests import Manifest, State, folder_of, glance, manifests, verify
+from cascade.manifests import Manifest, ModelFile, State, folder_of, glance, manifests, verify
+from cascade.output.models import Recorded
 from cascade.pull import NotPulled, Pulled, carry_in, pull
 from tests.hub_server import HubServer, serving
 
@@ -109,6 +110,7 @@ def test_a_model_is_fetched_whole_and_is_right(hub: HubServer, tmp_path: Path) -
     assert contents(result.folder) == FILES
     assert set(dict(verify(manifest(), root=tmp_path)).values()) == {State.OK}
     assert not (tmp_path / "models.lock.json").exists()  # all of it was known before
+    assert result.lines == ()
 
 
 def test_what_is_here_is_not_fetched_again(hub: HubServer, tmp_path: Path) -> None:
@@ -136,16 +138,139 @@ def test_an_address_is_fetched_too(hub: HubServer, tmp_path: Path) -> None:
     assert hub.downloads("large.pt") == [None, f"bytes={BLOCK}-"]
 
 
+def address(hub: HubServer, path: str) -> str:
+    return f"{hub.endpoint}/some/model/resolve/{COMMIT}/{path}"
+
+
 def test_what_is_not_what_the_manifest_says_is_refused(hub: HubServer, tmp_path: Path) -> None:
-    hub.files["some/model", COMMIT, "weights.bin"] = WEIGHTS[::-1]
+    """The hub gives no sha256 of small files; so it may be a damage, and the same command once more may help."""
+    hub.files["some/model", COMMIT, "sub/settings.yaml"] = b"rate: 9000\n"
     message = refused(pull([manifest()], root=tmp_path, endpoint=hub.endpoint))
-    assert message.startswith(
-        f"a-model/{COMMIT}/weights.bin has sha256 {sha256(WEIGHTS[::-1])[:12]}..., expected {sha256(WEIGHTS)[:12]}... "
-        "by its manifest: it was damaged on its way, or is another file now"
+    assert message == (
+        f"a-model: what came of {address(hub, 'sub/settings.yaml')} has another sha256 "
+        f"({sha256(b'rate: 9000' + bytes([10]))[:12]}..., expected {sha256(SETTINGS)[:12]}...): not the file that the "
+        "manifest names; it was damaged on its way, or is another file now: run the same command once more, and if it "
+        "stays so, do not use it"
     )
     assert contents(tmp_path / "a-model") == {}
-    hub.files["some/model", COMMIT, "weights.bin"] = WEIGHTS  # the same command once more
+    hub.files["some/model", COMMIT, "sub/settings.yaml"] = SETTINGS  # the same command once more
     assert contents(got(pull([manifest()], root=tmp_path, endpoint=hub.endpoint)).folder) == FILES
+    assert len(hub.downloads("weights.bin")) == 1  # it was whole, and waited
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "theirs", "ours"),
+    [
+        (WEIGHTS[::-1], "sha256", sha256(WEIGHTS[::-1]), sha256(WEIGHTS)),
+        (WEIGHTS + b"more", "size", len(WEIGHTS) + 4, len(WEIGHTS)),
+    ],
+)
+def test_what_the_hub_says_is_another_file_is_not_even_fetched(
+    hub: HubServer, tmp_path: Path, content: bytes, what: str, theirs: object, ours: object
+) -> None:
+    hub.files["some/model", COMMIT, "weights.bin"] = content
+    assert refused(pull([manifest()], root=tmp_path, endpoint=hub.endpoint)) == (
+        f"a-model: {address(hub, 'weights.bin')} is another file now: its {what} is {theirs}, expected {ours} by its "
+        "manifest; update cascade, or carry the right file here from elsewhere and run: python -m cascade models pull "
+        "a-model --from FOLDER"
+    )
+    assert not [asked for asked in hub.asked if asked.method == "GET"]
+
+
+def test_a_broken_network_says_what_to_carry_in_of_which_model(hub: HubServer, tmp_path: Path) -> None:
+    """So for a repository and for an address alike, with the addresses of the files that are lacking."""
+    hub.files.clear()
+    assert refused(pull([manifest()], root=tmp_path, endpoint=hub.endpoint)).endswith(
+        f"; update cascade, or carry weights.bin (https://huggingface.co/some/model/resolve/{COMMIT}/weights.bin), "
+        f"sub/settings.yaml (https://huggingface.co/some/model/resolve/{COMMIT}/sub/settings.yaml) into a FOLDER here "
+        "and run: python -m cascade models pull a-model --from FOLDER"
+    )
+    hub.urls.clear()
+    one = at_an_address(f"{hub.endpoint}/large.pt")
+    assert refused(pull([one], root=tmp_path)).endswith(
+        f" answers with status 404; update cascade, or carry large.pt ({hub.endpoint}/large.pt) into a FOLDER here and "
+        "run: python -m cascade models pull a-checkpoint --from FOLDER"
+    )
+
+
+# --- all or nothing ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", [COMMIT, None])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("gone", FILES)
+def test_a_model_that_does_not_come_whole_leaves_nothing_in_the_store(
+    hub: HubServer, tmp_path: Path, gone: str, known: bool, revision: str | None
+) -> None:
+    model = manifest(known=known, revision=revision)
+    del hub.files["some/model", COMMIT, gone]
+    refused(pull([model], root=tmp_path, endpoint=hub.endpoint))
+    stick = carried(tmp_path / "stick", {path: file for path, file in FILES.items() if path != gone})
+    refused(carry_in([model], stick, root=tmp_path))
+    assert not (tmp_path / "a-model").exists()
+    assert not (tmp_path / "models.lock.json").exists()
+    assert {state for _, state in verify(model, root=tmp_path)} == {State.MISSING}
+
+
+def speechbrains(rate: int = 8000) -> Manifest:
+    """A model as sepformer-whamr16k: its weights are pinned, and its hyperparams.yaml is not."""
+    model = manifest()
+    (weights, _) = model.files
+    settings = ModelFile(path="hyperparams.yaml", sha256=None, size=None)
+    return model.model_copy(update={"files": (settings, weights), "sample_rate": rate})
+
+
+def test_what_came_beside_a_wrong_file_does_not_become_the_right_one(hub: HubServer, tmp_path: Path) -> None:
+    """Somebody carries in settings of another model, and damaged weights; then the hub's own are still taken."""
+    right, other = b"sample_rate: 8000\nlayers: 8\n", b"sample_rate: 8000\nlayers: 9\n"
+    hub.files["some/model", COMMIT, "hyperparams.yaml"] = right
+    stick = carried(tmp_path / "stick", {"hyperparams.yaml": other, "weights.bin": WEIGHTS[::-1]})
+    refused(carry_in([speechbrains()], stick, root=tmp_path))
+    assert {state for _, state in verify(speechbrains(), root=tmp_path)} == {State.MISSING}
+    result = got(pull([speechbrains()], root=tmp_path, endpoint=hub.endpoint))
+    assert (result.folder / "hyperparams.yaml").read_bytes() == right
+    assert dict(verify(speechbrains(), root=tmp_path)) == {
+        "hyperparams.yaml": State.RECORDED,
+        "weights.bin": State.OK,
+    }
+
+
+def test_what_was_left_of_a_killed_copy_is_not_gone_on_with(hub: HubServer, tmp_path: Path) -> None:
+    """A part of a file that nothing pins would be taken for the beginning of the hub's."""
+    hub.files["some/model", COMMIT, "hyperparams.yaml"] = b"sample_rate: 8000\n"
+    for revision in (COMMIT, "carried"):
+        left = tmp_path / ".partial" / "a-model" / revision / "hyperparams.yaml.partial"
+        left.parent.mkdir(parents=True)
+        left.write_bytes(b"sample_rate: 9")
+    result = got(pull([speechbrains()], root=tmp_path, endpoint=hub.endpoint))
+    assert (result.folder / "hyperparams.yaml").read_bytes() == b"sample_rate: 8000\n"
+    assert not list((tmp_path / ".partial").iterdir())
+
+
+def test_a_model_for_another_sample_rate_is_refused(hub: HubServer, tmp_path: Path) -> None:
+    hub.files["some/model", COMMIT, "hyperparams.yaml"] = b"sample_rate: 8000\n"
+    assert refused(pull([speechbrains(16_000)], root=tmp_path, endpoint=hub.endpoint)) == (
+        f"a-model: {address(hub, 'hyperparams.yaml')} is of a model for 8000 Hz, expected 16000 Hz as the manifest "
+        "says; do not use it, and update cascade"
+    )
+    stick = carried(tmp_path / "stick", {"hyperparams.yaml": b"sample_rate: 8000\n", "weights.bin": WEIGHTS})
+    assert refused(carry_in([speechbrains(16_000)], stick, root=tmp_path)).startswith(
+        f"a-model: {stick / 'hyperparams.yaml'} is of a model for 8000 Hz, expected 16000 Hz as the manifest says; put"
+    )
+    assert contents(tmp_path / "a-model") == {}
+    assert not (tmp_path / "models.lock.json").exists()
+
+
+def test_a_pull_goes_on_with_parts_of_the_same_commit_only(hub: HubServer, tmp_path: Path) -> None:
+    unknown = manifest(known=False, revision=None)
+    del hub.files["some/model", COMMIT, "sub/settings.yaml"]
+    part = tmp_path / ".partial" / "a-model" / COMMIT / "weights.bin.partial"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(WEIGHTS[:3000])
+    hub.main["some/model"] = NEWER
+    hub.files |= {("some/model", NEWER, path): file[::-1] for path, file in FILES.items()}
+    result = got(pull([unknown], root=tmp_path, endpoint=hub.endpoint))
+    assert contents(result.folder) == {path: file[::-1] for path, file in FILES.items()}
 
 
 def test_one_that_fails_does_not_keep_the_others(hub: HubServer, tmp_path: Path) -> None:
@@ -186,6 +311,11 @@ def test_what_nobody_knew_is_recorded_and_held_to(hub: HubServer, tmp_path: Path
     unknown = manifest(known=False, revision=None)
     result = got(pull([unknown], root=tmp_path, endpoint=hub.endpoint))
     assert result.folder == tmp_path / "a-model" / "unpinned"
+    assert result.recorded == {path: Recorded(sha256(file), len(file)) for path, file in FILES.items()}
+    assert result.lines[1] == (
+        f"sub/settings.yaml: recorded as it came, 11 bytes, sha256 {sha256(SETTINGS)}; the manifest pins no sha256 of "
+        "it, so compare this with a copy that you trust"
+    )
     lock = json.loads((tmp_path / "models.lock.json").read_text())
     assert lock == {
         "a-model/unpinned": {
@@ -193,7 +323,8 @@ def test_what_nobody_knew_is_recorded_and_held_to(hub: HubServer, tmp_path: Path
             "files": {path: {"sha256": sha256(file), "size": len(file)} for path, file in FILES.items()},
         }
     }
-    assert set(dict(verify(unknown, root=tmp_path)).values()) == {State.OK}
+    assert set(dict(verify(unknown, root=tmp_path)).values()) == {State.RECORDED}
+    assert got(pull([unknown], root=tmp_path, endpoint=hub.endpoint)).lines == ()  # it was said when it came
     (result.folder / "sub/settings.yaml").write_bytes(b"rate: 9000\n")
     assert dict(verify(unknown, root=tmp_path))["sub/settings.yaml"] is State.WRONG
 
@@ -214,8 +345,10 @@ def test_a_change_behind_a_commit_is_refused(hub: HubServer, tmp_path: Path) -> 
     hub.files["some/model", COMMIT, "sub/settings.yaml"] = b"rate: 9000\n"
     (folder / "sub/settings.yaml").unlink()
     message = refused(pull([unknown], root=tmp_path, endpoint=hub.endpoint))
-    assert "expected" in message
-    assert "... as at its first pull (to begin anew, delete its folder and its entry in models.lock.json)" in message
+    assert "has another sha256" in message
+    assert (
+        "expected is the one as at its first pull (to begin anew, delete its folder and its entry in models.lock.json)"
+    ) in message
     assert not (folder / "sub/settings.yaml").exists()
 
 
@@ -306,63 +439,33 @@ def carried(folder: Path, files: dict[str, bytes] = FILES) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "inside",
-    [
-        "a-model",
-        f"a-model/{COMMIT}",
-        "model",
-        f"models--some--model/snapshots/{COMMIT}",
-    ],
-)
 @pytest.mark.parametrize("known", [True, False])
-def test_files_are_taken_from_a_folder_of_their_own(tmp_path: Path, inside: str, known: bool) -> None:
-    source = carried(tmp_path / "stick" / inside)
-    other = manifest(name="other")
-    result, lacking = carry_in([manifest(known=known), other], tmp_path / "stick", root=tmp_path / "models")
-    assert isinstance(result, Pulled)
-    assert contents(result.folder) == FILES
-    assert contents(source) == FILES  # they are copied
-    assert isinstance(lacking, Pulled), "its files have the same sha256, so they serve here too"
-    assert set(dict(verify(manifest(known=known), root=tmp_path / "models")).values()) == {State.OK}
+def test_files_are_copied_from_a_folder(tmp_path: Path, known: bool) -> None:
+    source = carried(tmp_path / "stick" / "a-model")
+    result = got(carry_in([manifest(known=known)], tmp_path / "stick", root=tmp_path / "models"))
+    assert contents(result.folder) == contents(source) == FILES
+    state = State.OK if known else State.RECORDED
+    assert set(dict(verify(manifest(known=known), root=tmp_path / "models")).values()) == {state}
+    assert len(result.lines) == (0 if known else 2)
+    assert not contents(tmp_path / "models" / ".partial")
 
 
-def test_a_file_is_taken_by_its_sha256_wherever_it_is(tmp_path: Path) -> None:
-    carried(
-        tmp_path / "stick", {"weights.bin": WEIGHTS[::-1], "deep/down/weights.bin": WEIGHTS, "settings.yaml": SETTINGS}
-    )
-    assert contents(got(carry_in([manifest()], tmp_path / "stick", root=tmp_path / "models")).folder) == FILES
+def test_the_same_files_serve_two_models(tmp_path: Path) -> None:
+    carried(tmp_path / "stick" / "a-model")
+    models = [manifest(), manifest(name="other")]
+    for result in carry_in(models, tmp_path / "stick", root=tmp_path / "models"):
+        assert isinstance(result, Pulled)
+        assert contents(result.folder) == FILES
 
 
-def test_of_several_models_without_sha256_loose_files_are_nobodys(tmp_path: Path) -> None:
+def test_models_that_are_asked_for_together_take_no_loose_files_without_sha256(tmp_path: Path) -> None:
     source = carried(tmp_path / "stick")
     unknown = [manifest(known=False), manifest(known=False, name="other")]
     assert contents(got(carry_in(unknown[:1], source, root=tmp_path / "alone")).folder) == FILES
     results = list(carry_in(unknown, source, root=tmp_path / "both"))
-    assert [str(result.error) for result in results if isinstance(result, NotPulled)] == [
-        f"{name}: '{source}' lacks weights.bin, sub/settings.yaml; fetch them elsewhere from "
-        f"https://huggingface.co/some/model at revision {COMMIT} and put them into '{source / name}'"
-        for name in ("a-model", "other")
+    assert [str(result.error).partition(";")[0] for result in results if isinstance(result, NotPulled)] == [
+        f"{name}: '{source}' lacks weights.bin, sub/settings.yaml" for name in ("a-model", "other")
     ]
-    assert contents(tmp_path / "both" / "a-model") == {}
-
-
-def test_what_is_lacking_is_named_before_anything_is_copied(tmp_path: Path) -> None:
-    source = carried(tmp_path / "stick" / "a-model", {"weights.bin": WEIGHTS})
-    message = refused(carry_in([manifest()], source.parent, root=tmp_path / "models"))
-    assert message.startswith(f"a-model: '{source.parent}' lacks sub/settings.yaml; fetch them elsewhere from")
-    assert contents(tmp_path / "models" / "a-model") == {}
-
-
-def test_a_wrong_file_in_the_models_own_folder_is_said_to_be_wrong(tmp_path: Path) -> None:
-    source = carried(tmp_path / "stick" / "a-model", {**FILES, "weights.bin": WEIGHTS[::-1]})
-    message = refused(carry_in([manifest()], source.parent, root=tmp_path / "models"))
-    assert "/weights.bin has sha256" in message
-
-
-def test_the_folder_must_be_one(tmp_path: Path) -> None:
-    message = refused(carry_in([manifest()], tmp_path / "none", root=tmp_path / "models"))
-    assert message == f"'{tmp_path / 'none'}' is not a folder; name the folder with the files of a-model"
 
 
 def test_carried_in_files_are_recorded_too(hub: HubServer, tmp_path: Path) -> None:

@@ -40,11 +40,12 @@ Watch: TypeAlias = Callable[[str, int, int | None], None]
 class Remote:
     """A file that can be fetched: address, what to send along, and what its source says of it, None where it does not.
 
-    name says in messages what is fetched.
+    name says in messages what is fetched, otherwise what else a person can do where it cannot be.
     """
 
     name: str
     url: str
+    otherwise: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold a token
     size: int | None = None
     sha256: str | None = None
@@ -69,13 +70,21 @@ class Growing(Protocol):
 class Repository:
     """A repository on the hub at one revision, such as a commit; endpoint is another hub's address, if not the usual.
 
-    A gated one is asked with the person's token: `token` ("" is none), or what HF_TOKEN or `hf auth login` have set.
+    otherwise says in messages what else a person can do to get its files, such as "carry them here". A gated one is
+    asked with the person's token: `token` ("" is none), or what HF_TOKEN or `hf auth login` have set.
     """
 
     def __init__(
-        self, name: str, revision: str, *, gated: bool = False, endpoint: str | None = None, token: str | None = None
+        self,
+        name: str,
+        revision: str,
+        *,
+        otherwise: str,
+        gated: bool = False,
+        endpoint: str | None = None,
+        token: str | None = None,
     ) -> None:
-        self.name, self.revision = name, revision
+        self.name, self.revision, self._otherwise = name, revision, otherwise
         self._gated, self._endpoint = gated, endpoint
         self._token = (_stored_token() if token is None else token or None) if gated else None
 
@@ -88,7 +97,9 @@ class Repository:
         """Return the commit that the revision stands for, by asking for one of its files; ModelError as in find."""
         commit: str | None = self._ask(path).commit_hash
         if commit is None:
-            raise ModelError(f"{self.page} does not say which commit '{self.revision}' is; {_TRY_LATER}")
+            raise ModelError(
+                f"{self.page} does not say which commit '{self.revision}' is; {_TRY_LATER}, or {self._otherwise}"
+            )
         return commit
 
     def find(self, path: str) -> Remote:
@@ -102,6 +113,7 @@ class Repository:
         return Remote(
             name=f"{self.name}/{path}",
             url=self._url(path),
+            otherwise=self._otherwise,
             headers={"Authorization": f"Bearer {self._token}"} if self._token else {},
             size=found.size,
             sha256=etag if _SHA256.fullmatch(etag) else None,  # large files have their sha256 for an etag
@@ -124,7 +136,7 @@ class Repository:
             Exception
         ) as error:  # the HTTP library beneath changes with huggingface_hub's version, and so do its types
             problem = f"no answer ({type(error).__name__}); check the network"
-        raise ModelError(f"{self.page} was not asked for {path}: {problem}, {_OR_CARRY}")
+        raise ModelError(f"{self.page} was not asked for {path}: {problem}, or {self._otherwise}")
 
     def _refusal(self, error: Any, path: str) -> str:
         """Say why the hub refuses, and what mends it."""
@@ -132,6 +144,7 @@ class Repository:
 
         status = error.response.status_code
         terms = f"accept its terms at {self.page}"
+        update_or = f"update cascade, or {self._otherwise}"
         match error:
             case GatedRepoError() if self._token is None:
                 return f"{self.page} is gated and no token is set; {terms}, {_GET_TOKEN}"
@@ -143,15 +156,14 @@ class Repository:
             case _ if status == 401 and self._token is not None:
                 return f"{self.page} refuses your token: it is not valid any more; {_GET_TOKEN}"
             case RevisionNotFoundError():
-                return f"{self.page} has no revision {self.revision} any more; update cascade, {_OR_CARRY}"
+                return f"{self.page} has no revision {self.revision} any more; {update_or}"
             case RepositoryNotFoundError():
-                return f"{self.page} is not there, or is private now; update cascade, {_OR_CARRY}"
+                return f"{self.page} is not there, or is private now; {update_or}"
             case _ if status == 404:
-                return f"{self.page} has no file {path} at revision {self.revision}; update cascade, {_OR_CARRY}"
-        return f"{self.page} answers with status {status} when asked for {path}; {_TRY_LATER}"
+                return f"{self.page} has no file {path} at revision {self.revision}; {update_or}"
+        return f"{self.page} answers with status {status} when asked for {path}; {_TRY_LATER}, or {self._otherwise}"
 
 
-_OR_CARRY: Final = "or carry the files here and run: python -m cascade models pull NAME --from FOLDER"
 _GET_TOKEN: Final = f"make a token at {TOKENS_PAGE} and set it: export HF_TOKEN=..."
 _TRY_LATER: Final = "run the same command again later"
 
@@ -201,7 +213,9 @@ def download(
             pauses = iter(PAUSES_S)
         pause = next(pauses, None)
         if pause is None:
-            raise ModelError(f"{remote.name} was not fetched: {problem}; check the network and {_GOES_ON}")
+            raise ModelError(
+                f"{remote.name} was not fetched: {problem}; check the network and {_GOES_ON}, or {remote.otherwise}"
+            )
         sleep(pause)
 
 
@@ -224,7 +238,7 @@ def _read(remote: Remote, growing: Growing, watch: Watch) -> str | None:
             if not response.ok:
                 raise ModelError(
                     f"{remote.name} was not fetched: {_host(response)} answers with status {response.status_code}; "
-                    f"update cascade, {_OR_CARRY}"
+                    f"update cascade, or {remote.otherwise}"
                 )
             size = remote.size if remote.size is not None else _announced(response)
             for block in response.iter_content(BLOCK):

@@ -3,8 +3,8 @@
 Below its root are:
 
     models.lock.json       the commit and the sha256 that were found at the first pull, where nobody knew them
-    NAME/REVISION/FILE     a file that is whole and the right one
-    .partial/NAME/...      a file on its way; the next pull goes on with it
+    NAME/REVISION/FILE     a file that is whole and the right one, as all others of its model are
+    .partial/NAME/...      a file on its way, which nothing trusts; the next pull goes on with it
     .locks/NAME.lock       held by the process that pulls NAME
 """
 
@@ -138,30 +138,27 @@ class Store:
                 f"{_MAKE_ROOM}"
             )
 
-    def accept(self, growing: Growing, path: Path, expected: str | None, origin: str) -> Recorded:
-        """Give a file that is whole its place, in one step, and return what it is.
+    def place(self, model: str, revision: str, arrived: Mapping[str, Growing], entry: Entry) -> None:
+        """Give files, by path, their places in the folder of a model, and then put its entry on record.
 
-        Raises ModelError if its sha256 is not the expected one, which comes from `origin`; then it is thrown away.
+        Call it when all that is lacking of the model has arrived and is the right thing. The record comes last: where
+        this is interrupted, a file that only the record would know is not trusted. Nothing stays on its way.
         """
-        found = Recorded(sha256_of(growing.path), len(growing))
-        if expected not in (None, found.sha256):
-            growing.discard()
-            raise ModelError(
-                f"{path.relative_to(self.root)} has sha256 {found.sha256[:12]}..., expected {str(expected)[:12]}... "
-                f"{origin}: it was damaged on its way, or is another file now; run the same command once more, and if "
-                "it stays so, do not use it"
-            )
         with _writing(self.root):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            growing.path.replace(path)
-            self._tidy(growing.path.parent)
-        return found
+            for path, growing in arrived.items():
+                place = self.folder(model, revision) / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                growing.path.replace(place)
+        if entry != self.entry(model, revision):
+            self.record(model, revision, entry)
+        self.forget(model)
 
-    def _tidy(self, folder: Path) -> None:
-        """Remove the empty folders of the model that a partial file was of."""
-        while folder.parent != self.root and not any(folder.iterdir()):
-            folder.rmdir()
-            folder = folder.parent
+    def forget(self, model: str, revision: str = ".") -> None:
+        """Throw away what is on its way of a model, or of one of its revisions."""
+        folder = self.root / ".partial" / model / revision
+        with _writing(self.root):
+            if folder.exists():
+                shutil.rmtree(folder)
 
     def _entries(self) -> Mapping[str, Any]:
         try:
@@ -178,8 +175,8 @@ class Store:
 
     def _spoilt(self) -> ModelError:
         return ModelError(
-            f"{self.lock_file} is not the lock file that cascade wrote; put the right one back, or delete it and run: "
-            "python -m cascade models pull NAME"
+            f"{self.lock_file} is not the lock file that cascade wrote; put the right one back, or delete it and pull "
+            "the models again (python -m cascade models list names them)"
         )
 
     @contextmanager
