@@ -10,14 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
-from cascade.answering.phrases import CLEAR_DONT_KNOW, REFUSES, SAYS_DONT_KNOW, TERSE_DONT_KNOW
-from cascade.answering.plain import plain_text, without_markup
+from cascade.answering.declining import read_open
 from cascade.answering.prompts import Prompt, fill, load_prompt
 from cascade.answering.questions import LETTERS
 from cascade.answering.reading import read_choice
@@ -252,7 +250,7 @@ def answer_of(reply: Reply, question: Question) -> Answer:
         return Answer(reply.text or reply.refusal, Outcome.REFUSED, why="the model refused")
     if not reply.text.strip():
         return Answer(reply.text, Outcome.EMPTY, why=_cut_off("nothing is said", reply))
-    return _chosen(reply, question) if question.options else _spoken(reply)
+    return _chosen(reply, question) if question.options else _spoken(reply, question)
 
 
 def _chosen(reply: Reply, question: Question) -> Answer:
@@ -264,20 +262,16 @@ def _chosen(reply: Reply, question: Question) -> Answer:
     return Answer(reply.text, reading.outcome, reading.choice, reading.why, chances)
 
 
-_SPEAKS_OF_ITSELF = re.compile(r"(?:i am )?(?:sorry )?(?:but )?(?:i|as an ai)\b")
-
-
-def _spoken(reply: Reply) -> Answer:
+def _spoken(reply: Reply, question: Question) -> Answer:
     """Read the answer to an open question: is it one, does it say "I don't know", is it a refusal?"""
-    said = plain_text(without_markup(reply.text))
-    if not said:
-        return Answer(reply.text, Outcome.EMPTY, why=_cut_off("nothing is said", reply))
-    if SAYS_DONT_KNOW.search(said) or CLEAR_DONT_KNOW.fullmatch(said) or TERSE_DONT_KNOW.fullmatch(said):
-        return Answer(reply.text, Outcome.DONT_KNOW, why='"I don\'t know" in words')
-    # Only where the model speaks of itself: "she can not answer the phone" is an answer.
-    if _SPEAKS_OF_ITSELF.match(said) and REFUSES.search(said):
-        return Answer(reply.text, Outcome.REFUSED, why="a refusal")
-    return Answer(reply.text, Outcome.ANSWERED, why=_cut_off("the reply", reply))
+    reading = read_open(reply.text, question.text)
+    whys = {
+        Outcome.DONT_KNOW: '"I don\'t know" in words',
+        Outcome.REFUSED: "a refusal",
+        Outcome.EMPTY: _cut_off("nothing is said", reply),
+        Outcome.ANSWERED: _cut_off("the reply", reply),
+    }
+    return Answer(reply.text, reading.outcome, why=whys[reading.outcome])
 
 
 def _cut_off(why: str, reply: Reply) -> str:

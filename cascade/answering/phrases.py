@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_SOURCE = r"(?:audio|recording|transcript|conversation|dialogue|speaker|speech|passage|text|context|clip|information)s?"
-_FROM = rf"(?: (?:in|from|by|based on|according to|with|on) (?:\w+ ){{0,3}}{_SOURCE}(?: (?:provided|given))?)?"
+SOURCE = r"(?:audio|recording|transcript|conversation|dialogue|speaker|speech|passage|text|context|clip|information)s?"
+"""What is heard, or who: a regular expression of one word."""
+
+_FROM = rf"(?: (?:in|from|by|based on|according to|with|on) (?:\w+ ){{0,3}}{SOURCE}(?: (?:provided|given))?)?"
 _ADVERB = r"(?:(?:really|actually|explicitly|directly|clearly|specifically|even) )?"
 _THAT = r"(?: (?:it|this|that|so|the|your|correct|question|answer|to))*"
 _TO_ANSWER = rf"(?: to (?:be able to )?(?:answer|tell|determine|say|know|decide){_THAT})?"
@@ -20,13 +22,14 @@ _STATED = (
     r"|disclosed|indicated)"
 )
 _NOT_TO_BE = r"(?:can|could) not be (?:determined|answered|known|inferred|told|established|deduced|said|found)"
-_ELSEWHERE = (  # German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese, Korean
+ELSEWHERE = (  # German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese, Korean
     r"(?:ich weiss (?:es |das )?nicht|(?:je )?(?:ne )?sais pas|(?:yo )?no (?:lo )?sé|non (?:lo )?so|(?:eu )?não sei|"
     r"(?:я )?не знаю|我?不知道|わかりません|分かりません|모르겠습니다)"
 )
+"""A regular expression of "I don't know" in other languages than English."""
 
 _CLEAR = (  # whoever says this speaks of their own answer
-    rf"(?:(?:i|we|you|it|(?:the )?{_SOURCE}) )?(?:do|does|did) not {_ADVERB}"
+    rf"(?:(?:i|we|you|it|(?:the )?{SOURCE}) )?(?:do|does|did) not {_ADVERB}"
     r"(?:have|provide|give|contain|include|hold|offer) (?:access to )?"
     rf"(?:(?:an|the|any|enough|sufficient|that|this) )?{_FACTS}{_TO_ANSWER}",
     rf"(?:there is |i have |have )?(?:not enough|insufficient|not sufficient|no|too little) {_FACTS}"
@@ -34,9 +37,9 @@ _CLEAR = (  # whoever says this speaks of their own answer
     rf"(?:(?:i|we|you) )?{_ADVERB}(?:do|can|could|would) not {_ADVERB}(?:know|tell|determine|infer|say|answer)"
     rf"(?: for (?:sure|certain))?{_THAT}",
     rf"(?:(?:it|this|that|the answer) )?{_NOT_TO_BE}(?: for (?:sure|certain))?",
-    rf"(?:it|(?:the )?{_SOURCE}) (?:do|does|did) not {_ADVERB}{_STATES}{_THAT}",
+    rf"(?:it|(?:the )?{SOURCE}) (?:do|does|did) not {_ADVERB}{_STATES}{_THAT}",
     r"i am (?:not sure|not certain|unsure|uncertain)",
-    _ELSEWHERE,
+    ELSEWHERE,
 )
 _TERSE = (  # this may also be what somebody said: "What did she think of it?" - "Unclear"
     rf"(?:(?:it|this|that|the answer|(?:the )?information) )?(?:is |was )?not {_ADVERB}{_STATED}",
@@ -57,11 +60,11 @@ SAYS_DONT_KNOW: Final = re.compile(
             r"\b(?:not possible|impossible|unable) to (?:tell|determine|infer|know|say)\b",
             rf"\b{_NOT_TO_BE}\b",
             rf"\b(?:is|was|are|were) not {_ADVERB}{_STATED}\b",
-            rf"\b{_SOURCE} (?:\d+ )?(?:do|does|did) not {_ADVERB}(?:{_STATES}|provide|give|answer)\b",
-            rf"\b{_SOURCE} (?:\d+ )?(?:is|are|was|were) not {_ADVERB}(?:talking about|discussing)\b",
+            rf"\b{SOURCE} (?:\d+ )?(?:do|does|did) not {_ADVERB}(?:{_STATES}|provide|give|answer)\b",
+            rf"\b{SOURCE} (?:\d+ )?(?:is|are|was|were) not {_ADVERB}(?:talking about|discussing)\b",
             rf"\b(?:can not|unable to) (?:answer|respond to) (?:\w+ ){{0,3}}"
-            rf"(?:based on|from|with|using|given) (?:\w+ ){{0,3}}{_SOURCE}\b",
-            rf"\b(?:answer|it|this|that|information) is not (?:contained )?in (?:\w+ ){{0,2}}{_SOURCE}\b",
+            rf"(?:based on|from|with|using|given) (?:\w+ ){{0,3}}{SOURCE}\b",
+            rf"\b(?:answer|it|this|that|information) is not (?:contained )?in (?:\w+ ){{0,2}}{SOURCE}\b",
             r"\bno mention of\b",
             r"\bno way (?:to (?:know|tell|say|determine)|of (?:knowing|telling))\b",
             r"\b(?:i am|we are|i was|we were) not told\b",
@@ -71,7 +74,7 @@ SAYS_DONT_KNOW: Final = re.compile(
             r"\bi am (?:not sure|not certain|unsure)\b",
             r"^(?:the answer is |it is )?(?:not mentioned|unknown|unclear|idk)\b",
             r"^(?:i am )?(?:sorry )?(?:but )?(?:i am )?unable to answer$",
-            rf"^{_ELSEWHERE}\b",
+            rf"^{ELSEWHERE}\b",
         )
     )
 )

@@ -73,19 +73,33 @@ def without_markup(reply: str) -> str:
 
     What is struck out goes as well; what cannot be seen is not there; control characters never are.
     """
-    if "&" in reply and ";" in reply:
-        reply = _ENTITY.sub(lambda entity: html.unescape(entity[0]), reply)
-    said = reply if reply.isascii() else _in_common_characters(reply)
-    said = "\n".join([" ".join(line.split()) for line in said.splitlines() if line.strip()])
+    said = _without_thoughts(reply)
     folded = said.casefold()
-    if "<think" in folded or "</think" in folded:
-        said = _THOUGHT.sub("", said)
     if any(word in folded for word in _MAY_RUN_ON):
         said = _NEXT_QUESTION.sub(r"\1", _RUN_ON.sub("", said))
     if "<" in said and "</" not in said:
         said = _ANGLED.sub(r"\1", said)
     if "~~" in said or "\\" in said or "</" in said:
         said = _STRUCK.sub("", said)
+    return _without_marks(said)
+
+
+def without_tags(reply: str) -> str:
+    """Return the reply like `without_markup`, but with what is struck out, and turns that are made up."""
+    return _without_marks(_without_thoughts(reply))
+
+
+def _without_thoughts(reply: str) -> str:
+    """Return the reply in common characters, without a reasoner's thoughts, and without empty lines."""
+    if "&" in reply and ";" in reply:
+        reply = _ENTITY.sub(lambda entity: html.unescape(entity[0]), reply)
+    said = reply if reply.isascii() else _in_common_characters(reply)
+    said = "\n".join([" ".join(line.split()) for line in said.splitlines() if line.strip()])
+    folded = said.casefold()
+    return _THOUGHT.sub("", said) if "<think" in folded or "</think" in folded else said
+
+
+def _without_marks(said: str) -> str:
     if _MAY_BE_MARKUP.search(said):
         said = _MARKUP.sub("", _BOXED.sub(" answer: ", said))
     return said.strip()

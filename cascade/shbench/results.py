@@ -34,7 +34,7 @@ from cascade.types import Mode, Question, Reading
 
 def read_strictly(reply: str, question: Question) -> Reading:
     """Read a reply as a careful person would; of an open one only whether it declines."""
-    return read_choice(reply, question) if question.options else read_open(reply)
+    return read_choice(reply, question) if question.options else read_open(reply, question.text)
 
 
 READERS: Final = {"strict": read_strictly, "paper": read_as_published}
