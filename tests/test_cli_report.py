@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import stat
+import time
 from pathlib import Path
 
+import numpy as np
+import soundfile
+
 from tests.html_page import Page
-from tests.test_cli import RUN, cascade, short
+from tests.test_cli import RUN, TALK, cascade, short, start
 from tests.test_cli_benchmark import SHMINI
 
 
@@ -32,6 +37,22 @@ def test_a_report_that_exists_is_refused_before_anything_is_heard(tmp_path: Path
         assert (code, out) == (2, "")
         assert err == "error: 'r.html' exists already and is not overwritten; give another --report or remove it\n"
     assert (tmp_path / "r.html").read_text() == "mine"
+
+
+def test_ctrl_c_leaves_a_page_about_what_is_finished(tmp_path: Path) -> None:
+    short(tmp_path / "first.wav")
+    talk = soundfile.read(TALK, dtype="float32")[0]
+    soundfile.write(tmp_path / "second.wav", np.tile(talk, 10), 16_000)
+    process = start(*RUN, "first.wav", "second.wav", "--out", "out", "--report", "r.html", cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "out" / "first").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out.splitlines()[-1] == "the report is r.html"
+    assert "What was heard in first.wav" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def test_a_benchmark_has_a_page(tmp_path: Path) -> None:

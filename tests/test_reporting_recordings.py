@@ -62,7 +62,7 @@ def test_it_tells_what_was_said_what_was_withheld_and_how_fast() -> None:
         "main speaker, 2.2 s admitted:", "bystander, 3.2 s withheld:", "too short, 0.1 s withheld:",
         "00:00.3 main Hey, it’s me.", "00:03.0 [bystander, 3.2 s withheld]",
         "Evidence; dashed: threshold 0.52", "00:03.0, 3.2 s withheld: bystander (evidence 0.30)",
-        "When? At nine. since: It leaves at nine.",
+        "When? At nine. since: It leaves at nine.", "Who? (empty)",
         "in audio heard: 0.83 s on average, 95 % within 1.00 s.", "computing included: not known.",
         "Lookahead of the chain: 1.06 s.", "faster_whisper 0.030 all 0.040",
         "All 3 turns",

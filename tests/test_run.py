@@ -10,10 +10,11 @@ import pytest
 
 from cascade.answering.questions import question_of
 from cascade.config import CascadeConfig
+from cascade.envelope import CELL
 from cascade.errors import BackendError, NoMoreAnswersError
-from cascade.pipeline import Cascade
+from cascade.pipeline import Cascade, Decision
 from cascade.run import Done, Failed, Loader, run
-from cascade.types import Answer, Mode, Outcome, Question, Transcript
+from cascade.types import Answer, Mode, Outcome, Question, Span, Transcript
 from tests import tone_benchmark as tones
 from tests.canary import Models, cascade_of
 
@@ -44,13 +45,24 @@ def loader(fails: Callable[[int], BackendError | None]) -> Loader:
     return _load
 
 
-def ran(recordings: Sequence[Path], out: Path | None, load: Loader) -> list[Done | Failed]:
+def ran(recordings: Sequence[Path], out: Path | None, load: Loader, *, kept: bool = False) -> list[Done | Failed]:
     config = tones.config_of(recordings[0].parents[1])
     paths = [str(path) for path in recordings]
     results = run(
-        config, paths, QUESTIONS, mode=Mode.SELECTIVE, out=out, watch=lambda recording, chunk: None, load=load
+        config,
+        paths,
+        QUESTIONS,
+        mode=Mode.SELECTIVE,
+        out=out,
+        watch=lambda recording, chunk: None,
+        kept=kept,
+        load=load,
     )
     return list(results)
+
+
+def admitted(result: Done) -> list[Decision]:
+    return [turn for turn in result.heard.decisions if turn.admitted]
 
 
 def answers(result: Done | Failed) -> list[str]:
@@ -83,6 +95,20 @@ def test_transcripts_that_are_kept_are_still_made(recordings: list[Path], tmp_pa
         assert tones.MAIN_WORDS[number] in (mine / "transcript.json").read_text()
         lines = (mine / "answers.jsonl").read_text().splitlines()
         assert [json.loads(line)["question"] for line in lines] == [question.text for question in QUESTIONS[:answered]]
+
+
+def test_recordings_are_heard_to_the_last_where_the_caller_keeps_their_transcripts(recordings: list[Path]) -> None:
+    results = ran(recordings, None, no_more(3), kept=True)
+    assert unanswered(results) == [[], ["no quota"], ["no quota"] * 2]
+
+
+def test_it_is_noted_how_loud_what_was_admitted_is_and_nothing_else(recordings: list[Path]) -> None:
+    (result, *_) = ran(recordings, None, loader(lambda number: None))
+    assert isinstance(result, Done)
+    assert max(result.heard.envelope.peaks.values()) > 0.05
+    loud = [cell for cell, peak in result.heard.envelope.peaks.items() if peak > 0.05]
+    for cell in loud:
+        assert any(Span(cell * CELL, (cell + 1) * CELL).overlaps(turn.span) for turn in admitted(result))
 
 
 def test_a_question_that_fails_costs_neither_transcript_nor_other_answers(
