@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -285,7 +285,12 @@ def _stage_at(location: Sequence[str | int]) -> type[Settings] | None:
 def _keys(location: Sequence[str | int]) -> list[str]:
     """Return the keys that are valid where a problem is."""
     benchmark = BenchmarkSettings if location[0] == "benchmark" and len(location) > 1 else None
-    return sorted((_stage_at(location) or benchmark or CascadeConfig).model_fields)
+    model: type[BaseModel] = _stage_at(location) or benchmark or CascadeConfig
+    for step in location[3:-1]:
+        field = model.model_fields.get(str(step))
+        inner = [kind for kind in get_args(field.annotation) if isinstance(kind, type)] if field else []
+        model = next((kind for kind in inner if issubclass(kind, BaseModel)), model)
+    return sorted(model.model_fields)
 
 
 def _nearest(word: str, valid: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, Vali
 
 from cascade.answering.chat import Sampling, ShowsRequest, load_prompts
 from cascade.answering.questions import Answerer
-from cascade.answering.spending import read_prices
+from cascade.answering.spending import MILLION, Price, read_prices
 from cascade.asr import Recogniser, Transcriber
 from cascade.audio import read_audio
 from cascade.backends import dvector, extractive, faster_whisper, llamacpp, openai, pyannote, sepformer, silero, whisper
@@ -512,11 +512,28 @@ class ExtractiveSettings(AnswererSettings):
         return extractive.load(threshold=self.threshold)
 
 
+class PriceSettings(BaseModel):
+    """US dollars for a million tokens; those that the server had cached cost as much as others if it is not said."""
+
+    model_config = STRICT
+
+    input: float = Field(ge=0, lt=MILLION, allow_inf_nan=False)
+    output: float = Field(ge=0, lt=MILLION, allow_inf_nan=False)
+    cached_input: float | None = Field(None, ge=0, lt=MILLION, allow_inf_nan=False)
+
+    @property
+    def price(self) -> Price:
+        """The price of each kind of token."""
+        cached = self.input if self.cached_input is None else self.cached_input
+        return Price(input=self.input, cached_input=cached, output=self.output)
+
+
 class OpenAISettings(AnswererSettings):
     """A chat model behind OpenAI's protocol; base_url names another server than OpenAI's own.
 
     The key is in the environment variable api_key_env; a server on this machine needs none. max_cost is in US dollars,
-    and cache the folder in which replies are kept.
+    price what the model costs on this server, whatever models/prices says, and cache the folder in which replies are
+    kept.
     """
 
     extra = "chat"
@@ -527,6 +544,7 @@ class OpenAISettings(AnswererSettings):
             "concurrency",
             "max_cost",
             "max_retries",
+            "price",
             "requests_per_minute",
             "timeout_s",
             "tokens_per_minute",
@@ -542,6 +560,7 @@ class OpenAISettings(AnswererSettings):
     timeout_s: float = Field(openai.TIMEOUT_S, gt=0, le=3600)
     max_retries: int = Field(openai.MAX_RETRIES, ge=0, le=100)
     max_cost: float | None = Field(None, ge=0)
+    price: PriceSettings | None = None
     cache: FilePath | None = None
 
     @property
@@ -568,6 +587,7 @@ class OpenAISettings(AnswererSettings):
             max_retries=self.max_retries,
             max_cost=self.max_cost,
             prices=read_prices(data_folder("models") / "prices" / "openai.yaml"),
+            price=None if self.price is None else self.price.price,
             cache=None if self.cache is None else ResponseCache(self.cache),
         )
 

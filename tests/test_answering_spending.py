@@ -77,7 +77,9 @@ def test_only_what_can_be_right_is_counted(counted: Any, expected: Usage | None)
 
 
 def test_a_limit_needs_a_price() -> None:
-    with pytest.raises(ConfigError, match=r"price of this model on this server is not known; add it to"):
+    with pytest.raises(
+        ConfigError, match=r"price of this model on this server is not known; say it in .*'price: \{input"
+    ):
         Budget(None, 1.0)
     assert Budget(None, None).spent.cost is None
 

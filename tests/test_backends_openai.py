@@ -162,7 +162,7 @@ def test_the_questions_own_prompt_comes_first(load: Ask) -> None:
 def test_an_open_question_has_its_own_prompt_and_length_and_no_log_probabilities(load: Ask) -> None:
     with serving(in_turn(good("Platform nine."))) as server:
         answer = load(server).answer(OPEN, HEARD)
-    assert answer == Answer("Platform nine.", Outcome.ANSWERED, why="the reply")
+    assert answer == Answer("Platform nine.", Outcome.ANSWERED)
     sent = server.received[0].json
     assert (sent["max_tokens"], sent["messages"][0]["content"]) == (128, f"{SAID}\nWhich platform?")
     assert not {"logprobs", "top_logprobs"} & sent.keys()
@@ -769,6 +769,17 @@ def test_without_a_price_the_cost_is_unknown_and_a_limit_is_refused(load: Ask) -
             load(server, max_cost=1.0)
         with pytest.raises(ConfigError):
             load(server, max_cost=1.0, prices=priced(server, Price(1, 1, 1)), model="gpt-4o-2099-01-01")
+
+
+def test_a_price_that_is_given_wins_over_the_table_and_makes_a_limit_possible(load: Ask) -> None:
+    usage = {"prompt_tokens": 1000, "completion_tokens": 100}
+    with serving(in_turn(good("A", usage=usage))) as server:
+        table = priced(server, Price(1e6, 1e6, 1e6))
+        free = load(server, max_cost=0.0, price=Price(0, 0, 0), prices=table)
+        dear = load(server, max_cost=1.0, price=Price(100, 100, 1000))
+        for answerer in (free, dear):
+            answerer.answer(QUESTION, HEARD)
+    assert (free.spent.cost, dear.spent.cost) == (0, pytest.approx(0.1 + 0.1))
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])

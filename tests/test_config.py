@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from cascade.answering.spending import Price
 from cascade.backends import pyannote
 from cascade.config import CascadeConfig, find_config, load_config
 from cascade.errors import ConfigError, EnrolmentError, ModelError
 from cascade.gate import OverlapPolicy
 from cascade.packaged import data_folder
-from cascade.settings import MainSpeakerSettings, SepFormerSettings, stages_by_name
+from cascade.settings import MainSpeakerSettings, OpenAISettings, SepFormerSettings, stages_by_name
 from cascade.stage import Chain
 from cascade.types import SAMPLE_RATE, AudioChunk, Mode, Samples, Span, SpeakerTurn
 from tests.canary import PitchEncoder
@@ -51,6 +52,11 @@ def gate(text: str) -> str:
     """Return CHAIN with settings for the gate, which then stand from line 5 on."""
     lines = "".join(f"\n    {line}" for line in text.splitlines())
     return CHAIN.replace("use: main_speaker", f"use: main_speaker{lines}")
+
+
+def chat(text: str) -> str:
+    """Return CHAIN with a chat model and a setting of it, which stands on line 7."""
+    return CHAIN.replace("use: extractive", f"use: openai\n    {text}")
 
 
 def refusal(path: Path) -> str:
@@ -197,6 +203,19 @@ def test_where_nobody_overlaps_nothing_is_separated(told: bool) -> None:
     assert bool(separated) is told
 
 
+@pytest.mark.parametrize(
+    ("text", "price"),
+    [("{input: 0, output: 0}", Price(0, 0, 0)), ("{input: 2, cached_input: 0.5, output: 8}", Price(2, 0.5, 8))],
+)
+def test_the_price_of_a_server_of_ones_own_allows_a_limit(write: Write, text: str, price: Price) -> None:
+    config = load_config(write(chat(f"price: {text}\n    base_url: http://localhost:1/v1"))).with_max_cost(1.0)
+    answerer = config.answerer
+    assert isinstance(answerer, OpenAISettings)
+    assert answerer.price is not None
+    assert answerer.price.price == price
+    assert "price" in answerer.immaterial
+
+
 # --- what is wrong with a file ----------------------------------------------------------------------------------------
 
 
@@ -234,6 +253,10 @@ def test_where_nobody_overlaps_nothing_is_separated(told: bool) -> None:
         (SEPARATED + "    window_s: 2", "windows must overlap: expected less than window_s, 2.0, got 2.0"),
         (SEPARATED + "    when: never", "line 3: sepformer.when: input should be 'always' or 'overlap'"),
         (SEPARATED + "    threads: -1", "line 3: sepformer.threads: input should be greater than or equal to 0"),
+        (chat("price: {input: 1, ouput: 1}"), "line 7: unknown key 'ouput'; did you mean 'output'?"),
+        (chat("price: {input: 1}"), "line 7: 'openai.price.output:' is missing"),
+        (chat("price: {input: 1, output: -1}"), "openai.price.output: input should be greater than or equal to 0"),
+        (chat("price: free"), "line 7: openai.price: "),
         ("- use: mixture", "expected a file that begins with 'stages:', got a list"),
         ("mixture", "expected a file that begins with 'stages:', got text"),
         ("", "expected a file that begins with 'stages:', got nothing"),

@@ -269,11 +269,12 @@ def _spoken(reply: Reply, question: Question) -> Answer:
         Outcome.DONT_KNOW: '"I don\'t know" in words',
         Outcome.REFUSED: "a refusal",
         Outcome.EMPTY: _cut_off("nothing is said", reply),
-        Outcome.ANSWERED: _cut_off("the reply", reply),
+        Outcome.ANSWERED: _cut_off("", reply),
     }
     return Answer(reply.text, reading.outcome, why=whys[reading.outcome])
 
 
 def _cut_off(why: str, reply: Reply) -> str:
     """Add that the reply was longer than the server was allowed to make it."""
-    return f"{why}; the reply was cut off at its longest allowed length" if reply.finish == "length" else why
+    cut_off = ["the reply was cut off at its longest allowed length"] if reply.finish == "length" else []
+    return "; ".join([*([why] if why else []), *cut_off])

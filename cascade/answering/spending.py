@@ -130,7 +130,8 @@ class Budget:
         if max_cost is not None and price is None:
             raise ConfigError(
                 "a limit on the cost was given (--max-cost), but the price of this model on this server is not known; "
-                "add it to models/prices/openai.yaml, or leave the limit out"
+                "say it in the configuration, under 'use: openai', in US dollars for a million tokens, such as "
+                "'price: {input: 2.5, output: 10}' (a server of your own: 0), or leave the limit out"
             )
         self._price = price
         self._max_cost = max_cost

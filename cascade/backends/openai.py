@@ -46,7 +46,7 @@ from cascade.answering.chat import (
 )
 from cascade.answering.faults import NO_COMPLETION, FaultError, Kind, fault_of
 from cascade.answering.pacing import Clock, Health, Pace
-from cascade.answering.spending import Budget, Prices, Spent, Usage, usage_of
+from cascade.answering.spending import Budget, Price, Prices, Spent, Usage, usage_of
 from cascade.errors import (
     BackendError,
     CascadeError,
@@ -103,6 +103,7 @@ def load(
     max_retries: int = MAX_RETRIES,
     max_cost: float | None = None,
     prices: Prices | None = None,
+    price: Price | None = None,
     cache: ReplyCache | None = None,
     sampling: Sampling | None = None,
     clock: Clock | None = None,
@@ -121,6 +122,7 @@ def load(
         max_retries: How often a question is tried again.
         max_cost: US dollars that are never passed.
         prices: What models cost (spending.read_prices).
+        price: What this one costs, whatever the table says.
         cache: Where replies are kept.
         sampling: How the model is made to answer.
         clock: Time.
@@ -131,7 +133,7 @@ def load(
         ConfigError: The address is none, or a limit on the cost is given for a model without a price.
     """
     url = check_url(base_url)
-    budget = Budget((prices or {}).get((host_of(url), model)), max_cost)
+    budget = Budget(price or (prices or {}).get((host_of(url), model)), max_cost)
     client = _client(url, api_key(url, api_key_env), timeout_s)
     clock = clock or Clock()
     answerer = OpenAIAnswerer(
