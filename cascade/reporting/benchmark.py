@@ -140,7 +140,7 @@ def _interval(ends: Sequence[float | None] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The run's rows among the paper's in one setting: name, how it was read, four accuracies and SE; own or not."""
+    """The run's rows among the paper's in one setting: name, how it was read, SE and four accuracies; own or not."""
 
     name: str
     rows: Sequence[tuple[bool, str, str, Sequence[str]]]
@@ -159,7 +159,7 @@ def _beside(scores: Json, paper: Paper) -> Iterator[Beside]:
                         row.own,
                         noted(row.name, row.note) if row.own else short[row.name],
                         row.read,
-                        [*(number(row.figures.cell(*cell).accuracy) for cell in CELLS), number(row.figures.se)],
+                        [number(row.figures.se), *(number(row.figures.cell(*cell).accuracy) for cell in CELLS)],
                     )
                     for row in rows
                 ],
