@@ -177,11 +177,13 @@ def _run_recordings(
     except KeyboardInterrupt:
         progress.stop()
         _report_recordings(report, results)
+        _show_spent(results)
         notes.print("stopped; the recordings that were finished are kept")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         progress.stop()
     _report_recordings(report, results)
+    _show_spent(results)
     failed = sum(isinstance(result, Failed) for result in results)
     unanswered = sum(isinstance(result, Done) and bool(result.unanswered) for result in results)
     if len(results) < len(recordings):
@@ -193,6 +195,14 @@ def _run_recordings(
             "answers, give these recordings again, with another --out"
         )
     raise typer.Exit(UNUSABLE if failed == len(recordings) else SOME_FAILED if failed or unanswered else 0)
+
+
+def _show_spent(results: Sequence[Done | Failed]) -> None:
+    from cascade.answering.spending import total_of
+
+    spent = total_of(result.heard.spent for result in results if result.heard is not None)
+    if spent:
+        screen.print(f"answers: {spent}")
 
 
 def _report_recordings(report: Path | None, results: Sequence[Done | Failed]) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Never, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from cascade.answering.questions import Answerer, question_of
+from cascade.answering.spending import Spends, Spent
 from cascade.config import CascadeConfig
 from cascade.envelope import Envelope
 from cascade.errors import AudioError, BackendError, CascadeError, ConfigError
@@ -312,6 +313,11 @@ class Cascade:
     def transcript(self) -> Transcript:
         """Transcript of the recording heard last, as far as it was heard."""
         return self.listening.transcript
+
+    @property
+    def spent(self) -> Spent | None:
+        """What answers took so far in requests, tokens and money; None where no server is asked."""
+        return self._answerer.spent if isinstance(self._answerer, Spends) else None
 
     def ask(self, question: Question | str) -> Answer:
         """Answer from the transcript of the recording heard last."""

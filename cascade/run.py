@@ -119,7 +119,9 @@ def _hear(
 
     for _ in cascade.listen(watched()):
         pass  # the driver keeps what comes out
+    before = cascade.spent
     answers, unanswered = _ask(cascade, questions)
+    after = cascade.spent
     heard = Heard(
         name=recording_name(recording),
         mode=cascade.mode,
@@ -130,6 +132,7 @@ def _hear(
         performance=cascade.listening.performance,
         lookahead=cascade.lookahead,
         provenance=provenance,
+        spent=None if before is None or after is None else after - before,
     )
     return heard, unanswered
 

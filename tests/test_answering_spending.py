@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cascade.answering.spending import Budget, Price, Usage, read_prices, usage_of
+from cascade.answering.spending import Budget, Price, Spent, Usage, read_prices, total_of, usage_of
 from cascade.errors import ConfigError, NoMoreAnswersError
 from cascade.packaged import data_folder
 
@@ -90,6 +90,34 @@ def test_without_a_price_tokens_are_counted_all_the_same() -> None:
     spent = budget.spent
     assert (spent.requests, spent.prompt_tokens, spent.cached_tokens, spent.completion_tokens) == (1, 80, 10, 5)
     assert (spent.cost, spent.unsure_cost) == (None, 0)
+
+
+COUNTS = st.integers(0, 10**9)
+SPENT = st.builds(
+    Spent, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, st.none() | st.integers(0, 99).map(float), COUNTS.map(float)
+)
+
+
+@given(SPENT, SPENT)
+def test_what_is_spent_adds_up_and_is_read_as_it_is_written(first: Spent, then: Spent) -> None:
+    both = first + then
+    since = both - first
+    assert (since.requests, since.completion_tokens, since.cost or 0) == (
+        then.requests, then.completion_tokens, then.cost or 0,
+    )  # fmt: skip
+    assert total_of([first, None, then]) == both
+    assert Spent.of(both.as_dict()) == both
+
+
+def test_what_is_spent_in_words() -> None:
+    spent = Spent(12, 10, 3, 4_000, 1_000, 20, 0.01234, 0.5)
+    assert str(spent) == (
+        "12 requests, 10 replies, 3 replies from the cache; 4000 tokens in, 1000 of them cached by the server, 20 out; "
+        "$0.0123, or up to $0.5000 more, for replies that got lost"
+    )
+    assert str(Spent(1, 1)).endswith("; cost not known: no price for this model")
+    assert not Spent(cost=0.0)
+    assert total_of([None]) is None
 
 
 # --- the table --------------------------------------------------------------------------------------------------------

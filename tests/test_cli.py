@@ -293,6 +293,8 @@ def test_when_nothing_more_is_answered_only_transcripts_that_are_kept_are_made(t
     assert code == 1
     assert len(server.received) == 4
     assert out.count("A: Nobody.") == 3
+    assert "since:" not in out
+    assert out.splitlines()[-1].startswith("answers: 4 requests, 3 replies, 0 replies from the cache; 1500 tokens in, ")
     host = server.url.removeprefix("http://").removesuffix("/v1")
     why = (
         f"{host}: the account has no quota left; add credit, or use another key (HTTP 429, insufficient_quota); "

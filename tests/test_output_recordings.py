@@ -18,6 +18,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from cascade.answering.spending import Spent
 from cascade.config import load_config
 from cascade.errors import OutputError
 from cascade.output.recordings import (
@@ -180,6 +181,20 @@ def test_answers_are_written_with_letter_and_probabilities(tmp_path: Path) -> No
     ]  # fmt: skip
 
 
+def test_the_summary_says_what_the_answers_took(tmp_path: Path) -> None:
+    heard = replace(HEARD, spent=Spent(5, 4, 1, 900, 100, 40, 0.0125, 0.25))
+    assert strict(written(tmp_path, heard)["summary.json"])["spent"] == {
+        "requests": 5,
+        "replies": 4,
+        "replies_from_cache": 1,
+        "prompt_tokens": 900,
+        "cached_tokens": 100,
+        "completion_tokens": 40,
+        "cost_usd": 0.0125,
+        "unsure_cost_usd": 0.25,
+    }
+
+
 def test_the_summary_says_what_was_heard_how_fast_and_with_what(tmp_path: Path) -> None:
     summary = strict(written(tmp_path)["summary.json"])
     config = summary.pop("config")
@@ -202,6 +217,7 @@ def test_the_summary_says_what_was_heard_how_fast_and_with_what(tmp_path: Path) 
         "lookahead_s": 1.061,
         "delay": {"count": 3, "mean_s": 0.83, "p95_s": 1.0},
         "latency": None,
+        "spent": None,
         "config_sha256": PROVENANCE.config.sha256,
         "models": {"whisper-tiny.en": {"model.bin": "1a5a"}},
         "own_files": {},

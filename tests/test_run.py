@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cascade.answering.questions import question_of
+from cascade.answering.spending import Spent
 from cascade.config import CascadeConfig
 from cascade.envelope import CELL
 from cascade.errors import BackendError, NoMoreAnswersError
@@ -126,3 +127,19 @@ def test_a_recording_that_cannot_be_heard_does_not_stop_the_others(recordings: l
     results = ran(recordings, None, loader(lambda number: None))
     assert [type(result) for result in results] == [Done, Failed, Done]
     assert answers(results[2]) == ["answer 3", "answer 4"]
+
+
+def test_what_each_recordings_answers_took_is_told_apart(recordings: list[Path], tmp_path: Path) -> None:
+    class Paid:
+        spent = Spent(cost=0.0)
+
+        def answer(self, question: Question, transcript: Transcript) -> Answer:
+            self.spent = self.spent + Spent(requests=1, answered=1, prompt_tokens=self.spent.requests, cost=0.5)
+            return Answer("Yes.", Outcome.ANSWERED)
+
+    def _load(config: CascadeConfig, mode: Mode) -> Cascade:
+        return Cascade(cascade_of(config, Models(), mode)._stages, Paid(), mode=mode)
+
+    spent = [result.heard.spent for result in ran(recordings, tmp_path / "out", _load) if result.heard is not None]
+    assert [(one.requests, one.prompt_tokens, one.cost) for one in spent if one] == [(2, 1, 1), (2, 5, 1), (2, 9, 1)]
+    assert all(result.heard.spent is None for result in ran(recordings, None, no_more(9)) if result.heard is not None)

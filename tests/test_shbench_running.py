@@ -22,6 +22,7 @@ import pytest
 import soundfile
 
 from cascade.answering.questions import Answerer
+from cascade.answering.spending import Spent
 from cascade.config import CascadeConfig
 from cascade.errors import BackendError, NoMoreAnswersError, OutputError
 from cascade.output.journal import JOURNAL, locked
@@ -688,6 +689,71 @@ def test_open_ended_questions_count_what_is_declined(folder: Path, tmp_path: Pat
     replies = json.loads((tmp_path / "tones_selectiveopen_qa.json").read_bytes())
     declined = [one for one in replies if one["pred"] == "I don't know."]
     assert strict["selective"]["main"]["idk"] + strict["selective"]["bystander"]["idk"] == len(declined)
+
+
+# --- what it took -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Paid(Asked):
+    """An answerer of which each answer takes a request, and each failure too."""
+
+    @property
+    def spent(self) -> Spent:
+        number = len(self.questions)
+        return Spent(requests=number, answered=number, prompt_tokens=100 * number, cost=0.25 * number)
+
+
+@dataclass
+class PaidRig(Rig):
+    def load(self, config: CascadeConfig) -> Cascade:
+        cascade = super().load(config)
+        assert self.asked is not None
+        self.asked = Paid(self.asked.inner, self.fails)
+        return Cascade(cascade._stages, self.asked, mode=cascade.mode)
+
+
+def spent_in(out: Path) -> tuple[int, int, float]:
+    spent = json.loads((out / "spent.json").read_bytes())
+    return spent["requests"], spent["prompt_tokens"], spent["cost_usd"]
+
+
+def test_what_answers_took_is_summed_over_all_runs_into_a_folder(
+    folder: Path, undisturbed: dict[str, bytes], tmp_path: Path
+) -> None:
+    def crash(number: int) -> BaseException | None:
+        return KeyboardInterrupt() if number == 20 else BackendError("long") if number == 3 else None
+
+    first = PaidRig(crash)
+    with pytest.raises(KeyboardInterrupt):
+        run(tones.plan_of(folder), tmp_path, first)
+    assert not (tmp_path / "spent.json").exists()
+    results, second = run(tones.plan_of(folder), tmp_path, PaidRig())
+    asked = len(first.questions) + len(second.questions)
+    assert asked == 48 + 2
+    assert spent_in(tmp_path) == (asked, 100 * asked, 0.25 * asked)
+    assert results.lines[-1].startswith(f"answers, since this run was first begun: {asked} requests, {asked} replies")
+    again, _ = run(tones.plan_of(folder), tmp_path, PaidRig())
+    assert spent_in(tmp_path) == (asked, 100 * asked, 0.25 * asked)
+    assert again.spent == results.spent
+    assert {
+        name: content for name, content in final_files(tmp_path).items() if name not in ("spent.json", "run.json")
+    } == {name: content for name, content in undisturbed.items() if name != "run.json"}
+
+
+def test_what_shards_took_adds_up(folder: Path, tmp_path: Path) -> None:
+    for index in (1, 2):
+        run(tones.plan_of(folder, shard=Shard(index, 2)), tmp_path / str(index), PaidRig())
+    merged = merge([tmp_path / "1", tmp_path / "2"], tmp_path / "out")
+    assert spent_in(tmp_path / "out") == (48, 4800, 12.0)
+    assert merged.spent is not None
+
+
+def test_where_no_server_is_asked_nothing_is_said_of_cost(folder: Path, tmp_path: Path) -> None:
+    results, _ = run(tones.plan_of(folder, limit=1), tmp_path)
+    assert results.spent is None
+    assert not (tmp_path / "spent.json").exists()
+    assert not any("answers" in line for line in results.lines)
 
 
 # --- shards -----------------------------------------------------------------------------------------------------------

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Condition
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final, runtime_checkable
 
 from cascade.errors import ConfigError, NoMoreAnswersError
 
@@ -112,6 +112,81 @@ class Spent:
     completion_tokens: int = 0
     cost: float | None = None
     unsure_cost: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        """Put two together, neither of which is in the other."""
+        return self._with(other, 1)
+
+    def __sub__(self, earlier: Spent) -> Spent:
+        """Return what was spent since."""
+        return self._with(earlier, -1)
+
+    def __bool__(self) -> bool:
+        return bool(self.requests or self.from_cache)
+
+    def __str__(self) -> str:
+        cost = "cost not known: no price for this model" if self.cost is None else f"${self.cost:.4f}"
+        unsure = f", or up to ${self.unsure_cost:.4f} more, for replies that got lost" if self.unsure_cost else ""
+        return (
+            f"{self.requests} requests, {self.answered} replies, {self.from_cache} replies from the cache; "
+            f"{self.prompt_tokens} tokens in, {self.cached_tokens} of them cached by the server, "
+            f"{self.completion_tokens} out; {cost}{unsure}"
+        )
+
+    def as_dict(self) -> dict[str, int | float | None]:
+        """Return it as JSON can hold it."""
+        return {
+            "requests": self.requests,
+            "replies": self.answered,
+            "replies_from_cache": self.from_cache,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "completion_tokens": self.completion_tokens,
+            "cost_usd": None if self.cost is None else round(self.cost, 8),
+            "unsure_cost_usd": round(self.unsure_cost, 8),
+        }
+
+    @staticmethod
+    def of(entry: Mapping[str, Any]) -> Spent:
+        """Read what as_dict gives."""
+        return Spent(
+            requests=entry["requests"],
+            answered=entry["replies"],
+            from_cache=entry["replies_from_cache"],
+            prompt_tokens=entry["prompt_tokens"],
+            cached_tokens=entry["cached_tokens"],
+            completion_tokens=entry["completion_tokens"],
+            cost=entry["cost_usd"],
+            unsure_cost=entry["unsure_cost_usd"],
+        )
+
+    def _with(self, other: Spent, sign: int) -> Spent:
+        costs = [self.cost or 0.0, other.cost or 0.0]
+        return Spent(
+            requests=self.requests + sign * other.requests,
+            answered=self.answered + sign * other.answered,
+            from_cache=self.from_cache + sign * other.from_cache,
+            prompt_tokens=self.prompt_tokens + sign * other.prompt_tokens,
+            cached_tokens=self.cached_tokens + sign * other.cached_tokens,
+            completion_tokens=self.completion_tokens + sign * other.completion_tokens,
+            cost=None if self.cost is None and other.cost is None else costs[0] + sign * costs[1],
+            unsure_cost=self.unsure_cost + sign * other.unsure_cost,
+        )
+
+
+@runtime_checkable
+class Spends(Protocol):
+    """An answerer that asks a server, and says what that took so far."""
+
+    @property
+    def spent(self) -> Spent:
+        """All of it."""
+
+
+def total_of(parts: Iterable[Spent | None]) -> Spent | None:
+    """Return the sum, None where nobody asked a server."""
+    spent = [part for part in parts if part is not None]
+    return sum(spent[1:], spent[0]) if spent else None
 
 
 @final

@@ -6,12 +6,14 @@
         NAME_basic_qa.json      predictions in general mode, in the benchmark's own format
         NAME_selective_qa.json  predictions in selective mode
         hearings.json           per recording: what was admitted, withheld, leaked
+        spent.json              requests, tokens, cost of all answers, where a server gave them
         scores.json scores.md   accuracies, Selective Efficacy, the paper's rows
         items.jsonl             what was read in each reply, and why
         figure4.svg figure4.png bystander accuracy, selective against general
 
 Two runs of different things are never mixed: what an earlier one left goes to `earlier-<its identity>` as a whole. The
-final files hold no date and no timing, so that the same run gives the same bytes.
+final files hold no date and no timing, so that the same run gives the same bytes; but for spent.json, since a run that
+was killed may have asked something twice.
 """
 
 from __future__ import annotations

@@ -45,6 +45,10 @@ class Journal:
     def __getitem__(self, key: str) -> Mapping[str, Any]:
         return self._entries[key]
 
+    def of_kind(self, kind: str) -> list[Mapping[str, Any]]:
+        """Return the entries of a kind, in their order."""
+        return [entry for entry in self._entries.values() if entry.get("kind") == kind]
+
     def append(self, key: str, entry: Mapping[str, Any]) -> None:
         """Keep an entry; may be called from several threads.
 

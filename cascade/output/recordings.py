@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cascade.answering.questions import LETTERS
+from cascade.answering.spending import Spent
 from cascade.envelope import Envelope
 from cascade.errors import OutputError
 from cascade.output.files import (
@@ -78,7 +79,7 @@ class Heard:
     """All that came of one recording.
 
     name is what recording_name calls it; lookahead is in samples, None if the whole recording was needed; envelope is
-    how loud it was where it was admitted.
+    how loud it was where it was admitted; spent is what the answers took, None where no server was asked.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Heard:
     lookahead: int | None
     provenance: Provenance
     envelope: Envelope = field(default_factory=Envelope)
+    spent: Spent | None = None
 
     @property
     def undecided(self) -> bool:
@@ -228,6 +230,7 @@ def _summary(session_id: str, heard: Heard) -> dict[str, Any]:
         "lookahead_s": None if heard.lookahead is None else round(heard.lookahead / SAMPLE_RATE, 3),
         "delay": _distribution(speed.delay),
         "latency": _distribution(speed.latency),
+        "spent": None if heard.spent is None else heard.spent.as_dict(),
         **made.as_dict(),
     }
 

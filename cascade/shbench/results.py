@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from cascade.answering.declining import read_open
 from cascade.answering.reading import read_choice
+from cascade.answering.spending import Spent
 from cascade.errors import MissingExtraError, OutputError
 from cascade.output import benchmark as output
 from cascade.output.files import as_bytes, as_json, as_json_lines, check_free
@@ -26,7 +27,7 @@ from cascade.scoring.tally import Tally
 from cascade.shbench.figure import figure4
 from cascade.shbench.paper import Paper, load_paper
 from cascade.shbench.plan import Plan, Shard, digest
-from cascade.shbench.running import Failed, Heard, Loader, Stopped, hearings, predictions, run
+from cascade.shbench.running import SPENT, Failed, Heard, Loader, Stopped, hearings, predictions, run, spent_in
 from cascade.shbench.scores import Scores, evaluate
 from cascade.shbench.tables import scores_md
 from cascade.types import Mode, Question, Reading
@@ -53,7 +54,8 @@ class Results:
     """What came of a run.
 
     failed: what could not be heard or answered. moved: the folder of another run's files. stopped: why the run ended
-    early, if it did. answered: the predictions, by the name of their file.
+    early, if it did. answered: the predictions, by the name of their file. spent: what all answers
+    took since the run was first begun; None where no server was asked.
     """
 
     scores: Scores
@@ -62,13 +64,15 @@ class Results:
     moved: Path | None = None
     stopped: Stopped | None = None
     answered: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    spent: Spent | None = None
 
     @property
     def lines(self) -> list[str]:
-        """What was heard, in sentences: for each mode how much was admitted and leaked, then the speed."""
+        """What was heard, in sentences: for each mode how much was admitted and leaked, then speed and cost."""
         return [
             *(_in_words(mode, self.hearings) for mode in Mode if any(h.mode is mode for h in self.hearings)),
             *_speed(self.hearings),
+            *([f"answers, since this run was first begun: {self.spent}"] if self.spent else []),
         ]
 
 
@@ -91,7 +95,9 @@ def run_plan(plan: Plan, out: Path | None, watch: Watch, load: Loader = Cascade.
         journal = forgetful()
         failed, stopped = _run(plan, journal, watch, load)
         found, answered = hearings(plan, journal), _predictions(plan, journal)
-        return Results(_scores(answered, _asked(plan)), found, failed, stopped=stopped, answered=answered)
+        spent = spent_in(journal.of_kind(SPENT))
+        scores = _scores(answered, _asked(plan))
+        return Results(scores, found, failed, stopped=stopped, answered=answered, spent=spent)
     description = plan.describe()
     names = [*map(plan.file_name, plan.modes), *FINAL_FILES]
     with locked(out):
@@ -100,9 +106,10 @@ def run_plan(plan: Plan, out: Path | None, watch: Watch, load: Loader = Cascade.
             failed, stopped = _run(plan, journal, watch, load)
             found = hearings(plan, journal)
             answered = _predictions(plan, journal)
+            spent = spent_in(journal.of_kind(SPENT))
         scores = _scores(answered, _asked(plan))
-        output.finish(out, _final_files(answered, [_numbers(heard) for heard in found], scores))
-    return Results(scores, found, failed, moved, stopped, answered)
+        output.finish(out, _final_files(answered, [_numbers(heard) for heard in found], scores, spent))
+    return Results(scores, found, failed, moved, stopped, answered, spent)
 
 
 def _run(plan: Plan, journal: Journal, watch: Watch, load: Loader) -> tuple[list[Failed], Stopped | None]:
@@ -178,7 +185,9 @@ def write_scores(out: Path, scores: Scores) -> None:
 
 # --- final files ------------------------------------------------------------------------------------------------------
 
-FINAL_FILES: Final = (HEARINGS, "scores.json", "scores.md", "items.jsonl", "figure4.svg", "figure4.png")
+SPENT_FILE: Final = "spent.json"
+
+FINAL_FILES: Final = (HEARINGS, SPENT_FILE, "scores.json", "scores.md", "items.jsonl", "figure4.svg", "figure4.png")
 """Beside the predictions."""
 
 
@@ -204,12 +213,16 @@ def _figure(found: Mapping[str, Any], paper: Paper) -> dict[str, bytes]:
 
 
 def _final_files(
-    answered: Mapping[str, Sequence[Mapping[str, Any]]], heard: Sequence[Mapping[str, Any]], scores: Scores
+    answered: Mapping[str, Sequence[Mapping[str, Any]]],
+    heard: Sequence[Mapping[str, Any]],
+    scores: Scores,
+    spent: Spent | None,
 ) -> dict[str, bytes]:
     """Return a run's files by name; the predictions are laid out as the benchmark's own programs write them."""
     return {
         **{name: json.dumps(items, indent=4).encode() for name, items in answered.items()},
         HEARINGS: as_bytes(as_json(heard)),
+        **({} if spent is None else {SPENT_FILE: as_bytes(as_json(spent.as_dict()))}),
         **score_files(scores),
     }
 
@@ -277,8 +290,10 @@ def merge(shards: Sequence[Path], out: Path) -> Results:
                 if key not in journal:
                     journal.append(key, entry)
         scores = _scores(answered, next(iter(answered.values())))
-        output.finish(out, _final_files(answered, heard, scores))
-    return Results(scores, [Heard.of(entry["key"], entries[entry["key"]]) for entry in heard], (), moved)
+        spent = spent_in(entries.values())
+        output.finish(out, _final_files(answered, heard, scores, spent))
+    found = [Heard.of(entry["key"], entries[entry["key"]]) for entry in heard]
+    return Results(scores, found, (), moved, spent=spent)
 
 
 def _hearings_of(folder: Path, entries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -4,19 +4,23 @@ What the gate lets through may depend on the mode, so a recording is heard once 
 once in selective and once in general mode, or once for both where the gate is always shut. All questions of a hearing
 are asked while its transcript is in memory; the transcript itself is never kept.
 
-The journal holds of an answer which option was chosen, and of a hearing only numbers. So in selective mode nothing that
+The journal holds of an answer which option was chosen, and of a hearing only numbers; and what each answer cost, so
+that a run that was stopped and went on knows what it took in all. So in selective mode nothing that
 a bystander said comes into it, unless an answerer that writes its own words quotes what leaked past the gate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from threading import Lock
+from typing import Any, Final, final
+from uuid import uuid4
 
 from cascade.answering.questions import LETTERS
+from cascade.answering.spending import Spent, total_of
 from cascade.audio import announced_duration_s, open_audio
 from cascade.config import CascadeConfig
 from cascade.errors import AudioError, CascadeError, NoMoreAnswersError, OutputError
@@ -28,6 +32,9 @@ from cascade.shbench.items import Item
 from cascade.shbench.plan import Plan, Recording, digest
 from cascade.shbench.recordings import Words, hash_of
 from cascade.types import SAMPLE_RATE, Answer, Mode, Question
+
+SPENT: Final = "spent"
+"""The kind of a journal's entries that say what answers cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +189,19 @@ def _do(
     if hearing not in journal:
         journal.append(hearing, _hearing_entry(recording, cascade.mode, cascade.listening))
     unanswered = _unanswered(plan, journal, recording, cascade.mode)
+    ledger = _Ledger(journal, cascade)
     answerer = plan.config.answerer
     pool = ThreadPoolExecutor(max_workers=1 if answerer is None else answerer.questions_at_once)
     ended: NoMoreAnswersError | None = None
     try:
-        for error in pool.map(lambda key: _ask(journal, cascade, key, *unanswered[key]), unanswered):
+        for error in pool.map(lambda key: _ask(journal, ledger, cascade, key, *unanswered[key]), unanswered):
             if isinstance(error, NoMoreAnswersError):
                 ended = ended or error
             elif error is not None:
                 yield Failed(recording.name, error)
     finally:
         pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for questions that were not asked yet
+        ledger.note()
     if ended is not None:
         raise ended
 
@@ -205,14 +214,47 @@ def _hear(cascade: Cascade, recording: Recording, watch: Callable[[float], None]
     listening.flush()
 
 
+@final
+class _Ledger:
+    """Puts into the journal what was spent since it did so last; for several threads.
+
+    So what an answer cost is on disk when the answer is, and a run that is killed forgets no more than what was asked
+    and not yet answered.
+    """
+
+    def __init__(self, journal: Journal, cascade: Cascade) -> None:
+        self._journal = journal
+        self._cascade = cascade
+        self._noted = cascade.spent
+        self._lock = Lock()
+
+    def note(self) -> None:
+        """Note it, if there is anything."""
+        with self._lock:
+            spent = self._cascade.spent
+            if spent is not None and self._noted is not None and spent != self._noted:
+                self._journal.append(uuid4().hex, {"kind": SPENT, **(spent - self._noted).as_dict()})
+                self._noted = spent
+
+
+def spent_in(entries: Iterable[Mapping[str, Any]]) -> Spent | None:
+    """Return what a run took in all, from its journal's entries; None where no server was asked."""
+    return total_of(Spent.of(entry) for entry in entries if entry.get("kind") == SPENT)
+
+
 def _ask(
-    journal: Journal, cascade: Cascade, key: str, item: Item, mode: Mode, question: Question
+    journal: Journal, ledger: _Ledger, cascade: Cascade, key: str, item: Item, mode: Mode, question: Question
 ) -> CascadeError | None:
     """Ask a question and put the answer into the journal; return what went wrong."""
+    answer: Answer | None = None
+    failed: CascadeError | None = None
     try:
         answer = cascade.ask(question)
     except CascadeError as error:
-        return error
+        failed = error
+    ledger.note()
+    if answer is None:
+        return failed
     journal.append(key, _answer_entry(item, mode, question, answer))
     return None
 
