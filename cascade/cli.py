@@ -133,13 +133,17 @@ def run(
     if not settings.gated:
         notes.print(NO_GATE)
     if recordings:
+        if show_prompt and not question:
+            raise ConfigError("--show-prompt shows what a question would send, and there is none; give --question TEXT")
         if (data, audio_root, limit, shard) != (None, None, None, None):
             raise ConfigError("--data, --audio-root, --limit and --shard are for a benchmark; leave the recordings out")
         _run_recordings(settings, recordings, mode or ModeName.SELECTIVE, question or (), out, report)
-    elif show_prompt:
-        raise ConfigError("--show-prompt shows what a question would send; name a recording, and give --question")
     elif question:
         raise ConfigError("a question was given, but no recording; name the recordings, or leave the question out")
+    elif show_prompt:
+        if (out, report) != (None, None):
+            raise ConfigError("--show-prompt asks nothing of a benchmark; leave --out and --report out")
+        _show_prompts(settings.with_benchmark(data, audio_root), mode, limit, shard)
     else:
         if enrolment:
             notes.print("warning: the enrolment is taken for the main speaker of all of the benchmark's recordings")
@@ -203,6 +207,25 @@ def _show_spent(results: Sequence[Done | Failed]) -> None:
     spent = total_of(result.heard.spent for result in results if result.heard is not None)
     if spent:
         screen.print(f"answers: {spent}")
+
+
+def _show_prompts(settings: CascadeConfig, mode: ModeName | None, limit: int | None, shard: str | None) -> None:
+    """Show what the first item of a benchmark would send in each mode; nothing is heard."""
+    from cascade.shbench.plan import Shard, example
+    from cascade.types import Mode, Transcript
+
+    if settings.answerer is None:
+        return
+    answerer = settings.answerer.load()
+    part = None if shard is None else Shard.of(shard)
+    for asked_in in tuple(Mode) if mode is None else (Mode(mode.value),):
+        item, question = example(settings, asked_in, limit=limit, shard=part)
+        request = json.loads(answerer.answer(question, Transcript()).text)
+        (message,) = request.pop("messages")
+        screen.print(f"--- {asked_in} mode, the first question on {_plain(item.audio)}")
+        for line in str(message["content"]).splitlines():
+            screen.print(_plain(line))
+        screen.print(f"--- with it goes: {_plain(json.dumps(request))}")
 
 
 def _report_recordings(report: Path | None, results: Sequence[Done | Failed]) -> None:

@@ -30,6 +30,7 @@ from cascade.settings import (
     AnswererSettings,
     AnyStage,
     FilePath,
+    LlamaCppSettings,
     MainSpeakerSettings,
     OpenAISettings,
     Settings,
@@ -131,9 +132,13 @@ class CascadeConfig(BaseModel):
 
     def with_prompt_shown(self) -> CascadeConfig:
         """Return the same configuration with its chat model replaced by what shows what it would be sent."""
-        return self._with_answerer(
-            lambda chat: ShowPromptSettings(use="show_prompt", model=chat.model), "sends nothing to a server"
-        )
+        if isinstance(self.answerer, LlamaCppSettings):
+            shown = ShowPromptSettings(use="show_prompt", model=self.answerer.model.name, instead_of="llamacpp")
+        elif isinstance(self.answerer, OpenAISettings):
+            shown = ShowPromptSettings(use="show_prompt", model=self.answerer.model)
+        else:
+            raise ConfigError("this configuration asks no chat model, so it has no prompt; leave the option out")
+        return self.model_copy(update={"stages": (*self.stages[:-1], shown)})
 
     def _with_answerer(self, change: Callable[[OpenAISettings], AnyStage], refusal: str) -> CascadeConfig:
         if not isinstance(self.answerer, OpenAISettings):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo, field_validator
 
-from cascade.answering.chat import Sampling, ShowsRequest, load_prompts
+from cascade.answering.chat import Sampling, ShowsRequest, chat_request, load_prompts
 from cascade.answering.questions import Answerer
 from cascade.answering.spending import MILLION, Price, read_prices
 from cascade.asr import Recogniser, Transcriber
@@ -597,10 +598,14 @@ class ShowPromptSettings(AnswererSettings):
 
     use: Literal["show_prompt"]
     model: str = Field("gpt-4o", min_length=1)
+    instead_of: Literal["openai", "llamacpp"] = "openai"
 
     def load(self) -> Answerer:
         """Load nothing but the prompts."""
-        return ShowsRequest(self.model, load_prompts(data_folder("configs") / "prompts"), Sampling())
+        prompts = load_prompts(data_folder("configs") / "prompts")
+        if self.instead_of == "llamacpp":
+            return ShowsRequest(partial(llamacpp.request_of, prompts=prompts))
+        return ShowsRequest(partial(chat_request, model=self.model, prompts=prompts, sampling=Sampling()))
 
 
 class LlamaCppSettings(AnswererSettings):

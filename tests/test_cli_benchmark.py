@@ -43,7 +43,15 @@ def unprogressed(err: str) -> list[str]:
     ("arguments", "line"),
     [
         ((*RUN, "--question", "Who?"), "error: a question was given, but no recording; name the recordings"),
-        (("run", "--config", "chat.yaml", "--show-prompt"), "error: --show-prompt shows what a question would send"),
+        (
+            ("run", "--config", "chat.yaml", "a.wav", "--show-prompt"),
+            "error: --show-prompt shows what a question would send, and there is none; give --question TEXT",
+        ),
+        (("run", "--config", "chat.yaml", "--show-prompt", "--out", "out"), "error: --show-prompt asks nothing of a b"),
+        (
+            (*RUN, "--show-prompt"),
+            "error: this configuration asks no chat model, so it has no prompt; leave the option",
+        ),
         ((*RUN, "a.wav", "--limit", "2"), "error: --data, --audio-root, --limit and --shard are for a benchmark"),
         ((*RUN, "--shard", "3/2"), "error: --shard '3/2': expected I/N with 1 <= I <= N, such as 1/4"),
         ((*RUN, "--limit", "0"), "Error: Invalid value for '--limit'"),
@@ -83,6 +91,45 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: tuple[str, ...], line:
     assert len(lines) == 1
     assert lines[0].startswith(line)
     assert not (tmp_path / "out").exists()
+
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+LLAMA = CHAT.replace("use: openai", "use: llamacpp").replace("gpt-4o-mini", "away.gguf")
+
+
+@pytest.mark.parametrize(("config", "model"), [(CHAT, "gpt-4o-mini"), (LLAMA, "")], ids=["openai", "llamacpp"])
+def test_what_a_benchmark_would_send_is_shown_in_each_mode_without_model_key_and_recordings(
+    config: str, model: str, tmp_path: Path
+) -> None:
+    (tmp_path / "chat.yaml").write_text(config)
+    questions = json.loads((SHMINI / "questions.json").read_bytes())
+    (first, *_) = questions
+    write(tmp_path / "q.json", questions)
+    run = ("run", "--config", "chat.yaml", "--data", "q.json", "--show-prompt")
+    code, out, err = cascade(*run, cwd=tmp_path, OPENAI_API_KEY="")
+    assert (code, err) == (0, "")
+    selective, general = out.split("--- general mode, the first question on ")
+    assert selective.startswith(f"--- selective mode, the first question on {first['audio']}\n")
+    for prompt in (selective, general):
+        assert "<transcript>\n[here stands the transcript of the recording]\n</transcript>" in prompt
+        assert f"Question: {first['question']}\nA. {first['options'][0]}\n" in prompt
+        request = json.loads(prompt.partition("--- with it goes: ")[2])
+        assert (request["model"], request["temperature"]) == (model, 0)
+    description = first["main_speaker_desc_w_content_filter"]
+    assert description in selective
+    assert description not in general
+    assert [path.name for path in tmp_path.iterdir() if path.name not in ("chat.yaml", "q.json")] == []
+
+
+def test_the_prompt_of_one_mode_and_another_part_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "chat.yaml").write_text(CHAT)
+    run = ("run", "--config", "chat.yaml", "--show-prompt", "--mode", "general", "--shard", "2/2")
+    code, out, _ = cascade(*run, cwd=tmp_path)
+    names = list(dict.fromkeys(item["audio"] for item in json.loads((SHMINI / "questions.json").read_bytes())))
+    assert code == 0
+    assert out.startswith(f"--- general mode, the first question on {names[1]}\n")
+    assert out.count("the first question on") == 1
 
 
 # --- score ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, final
@@ -103,14 +103,12 @@ def chat_request(
 class ShowsRequest:
     """An Answerer that answers with what a chat model would be sent; nothing is sent."""
 
-    def __init__(self, model: str, prompts: ChatPrompts, sampling: Sampling) -> None:
-        self._model = model
-        self._prompts = prompts
-        self._sampling = sampling
+    def __init__(self, request: Callable[[Question, Transcript], Mapping[str, Any]]) -> None:
+        self._request = request
 
     def answer(self, question: Question, transcript: Transcript) -> Answer:
         """Return the request as JSON."""
-        request = chat_request(question, transcript, model=self._model, prompts=self._prompts, sampling=self._sampling)
+        request = self._request(question, transcript)
         return Answer(json.dumps(request, ensure_ascii=False, indent=2), Outcome.ANSWERED)
 
 

@@ -53,12 +53,17 @@ class Prompt:
 
     def bind(self, description: str) -> str:
         """Return the text with the main speaker's description filled in, ready for `fill`; its braces stay text."""
-        escaped = description.replace("{", "{{").replace("}", "}}")
-        return _BRACES.sub(lambda match: escaped if match[1] == "description" else match[0], self.text)
+        return put(self.text, "description", description)
 
     def fill(self, question: Question, transcript: Transcript, description: str = "") -> str:
         """Return what the model is told about this question; the four values are put in as they are."""
         return fill(self.bind(description), question, transcript)
+
+
+def put(prompt: str, placeholder: str, value: str) -> str:
+    """Return a prompt's text with one of its PLACEHOLDERS filled in; braces of the value stay text."""
+    escaped = value.replace("{", "{{").replace("}", "}}")
+    return _BRACES.sub(lambda match: escaped if match[1] == placeholder else match[0], prompt)
 
 
 def load_prompt(path: Path) -> Prompt:

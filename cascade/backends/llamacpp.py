@@ -81,6 +81,22 @@ def load(
     return LlamaCppAnswerer(server.handle_chat_completions, prompts, sampling=sampling, reuse_prompt=reuse_prompt)
 
 
+def request_of(
+    question: Question,
+    transcript: Transcript,
+    *,
+    prompts: ChatPrompts,
+    sampling: Sampling = SAMPLING,
+    reuse_prompt: bool = False,
+) -> dict[str, Any]:
+    """Return all that a model is given about a question; the arguments are those of LlamaCppAnswerer."""
+    request = chat_request(question, transcript, model="", prompts=prompts, sampling=sampling)
+    request |= {"cache_prompt": reuse_prompt, "chat_template_kwargs": {"enable_thinking": False}}
+    if question.options:
+        request["grammar"] = f'root ::= " "? [{LETTERS[: len(question.options)]}]'
+    return request
+
+
 def check_gguf(model: Path) -> None:
     """Raise ModelError unless the file begins as a GGUF file does."""
     try:
@@ -116,11 +132,9 @@ class LlamaCppAnswerer:
 
     def request(self, question: Question, transcript: Transcript) -> dict[str, Any]:
         """Return all that the model is given."""
-        request = chat_request(question, transcript, model="", prompts=self._prompts, sampling=self._sampling)
-        request |= {"cache_prompt": self._reuse_prompt, "chat_template_kwargs": {"enable_thinking": False}}
-        if question.options:
-            request["grammar"] = f'root ::= " "? [{LETTERS[: len(question.options)]}]'
-        return request
+        return request_of(
+            question, transcript, prompts=self._prompts, sampling=self._sampling, reuse_prompt=self._reuse_prompt
+        )
 
     def answer(self, question: Question, transcript: Transcript) -> Answer:
         """Answer from the transcript; `text` is the reply as it came.

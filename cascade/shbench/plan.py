@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from cascade.answering.prompts import Prompt, load_prompt
+from cascade.answering.prompts import Prompt, load_prompt, put
 from cascade.check import examine
 from cascade.config import BenchmarkSettings, CascadeConfig
 from cascade.errors import ConfigError, NotReadyError
@@ -101,19 +101,11 @@ class Plan:
 
     def question(self, item: Item, mode: Mode) -> Question:
         """Return an item as it is asked in a mode."""
-        described = mode is Mode.SELECTIVE and self.settings.description != "none"
-        prompt = self.prompts[mode].bind(getattr(item, self.settings.description) if described else "")
-        if self.settings.open_ended:
-            return Question(item.question, prompt=prompt)
-        options = self.options(item)
-        dont_know = options.index(item.idk_answer) if item.idk_answer in options else None
-        return Question(item.question, options, dont_know, prompt)
+        return _question(self.settings, self.prompts[mode], item, mode)
 
     def options(self, item: Item) -> tuple[str, ...]:
         """Return the options that are offered."""
-        if self.settings.dont_know:
-            return item.options
-        return tuple(option for option in item.options if option != item.idk_answer)
+        return _options(self.settings, item)
 
     @property
     def stream_key(self) -> str:
@@ -201,7 +193,7 @@ def make_plan(
         config=config,
         system=system,
         modes=tuple(modes),
-        prompts={mode: load_prompt(settings.prompts / _prompt_file(settings, mode)) for mode in modes},
+        prompts={mode: _prompt(settings, mode) for mode in modes},
         recordings=tuple(
             Recording(name, paths[name], hash_of(paths[name]), tuple(items), words.get(name))
             for name, items in asked.items()
@@ -231,6 +223,46 @@ def _chosen(data: Data, limit: int | None, shard: Shard | None) -> list[str]:
     if not chosen:
         raise ConfigError(f"--shard {shard}: there are only {len(names)} recordings; give a smaller N")
     return chosen
+
+
+def example(
+    config: CascadeConfig, mode: Mode, *, limit: int | None = None, shard: Shard | None = None
+) -> tuple[Item, Question]:
+    """Return the first item of a run, and how it is asked in a mode, with a placeholder for the transcript.
+
+    Its recording need not be there.
+
+    Errors: ConfigError, ItemsError.
+    """
+    data = load_data(config.benchmark.data)
+    first = _chosen(data, limit, shard)[0]
+    item = next(item for item in data.items if item.audio == first)
+    question = _question(config.benchmark, _prompt(config.benchmark, mode), item, mode)
+    return item, replace(question, prompt=put(question.prompt, "transcript", TRANSCRIPT))
+
+
+TRANSCRIPT: Final = "[here stands the transcript of the recording]"
+"""What `example` has in the place of a transcript."""
+
+
+def _question(settings: BenchmarkSettings, template: Prompt, item: Item, mode: Mode) -> Question:
+    described = mode is Mode.SELECTIVE and settings.description != "none"
+    prompt = template.bind(getattr(item, settings.description) if described else "")
+    if settings.open_ended:
+        return Question(item.question, prompt=prompt)
+    options = _options(settings, item)
+    dont_know = options.index(item.idk_answer) if item.idk_answer in options else None
+    return Question(item.question, options, dont_know, prompt)
+
+
+def _options(settings: BenchmarkSettings, item: Item) -> tuple[str, ...]:
+    if settings.dont_know:
+        return item.options
+    return tuple(option for option in item.options if option != item.idk_answer)
+
+
+def _prompt(settings: BenchmarkSettings, mode: Mode) -> Prompt:
+    return load_prompt(settings.prompts / _prompt_file(settings, mode))
 
 
 def _prompt_file(settings: BenchmarkSettings, mode: Mode) -> str:
