@@ -272,14 +272,65 @@ def test_no_folder_is_looked_for_on_a_hub(tmp_path: Path, monkeypatch: pytest.Mo
         "bad: {a: !apply:os.system ['true']}",
         "%TAG ! tag:yaml.org,2002:python/object/",
         "bad: !tuple (1, 2)",
+        "bad: !new:torch.nn.functional.np.testing.extbuild.subprocess.Popen {args: 'true', shell: true}",
+        "bad: !new:torch.nn.ReLU",
+        "bad: !new:speechbrain.nnet.RNN.torch.os.system",
+        "bad: !new:speechbrain.lobes.models.dual_path.SBRNNBlock [1, 1, 1, copy]",
+        "bad: !new:speechbrain.lobes.models.dual_path.Encoder.__class__",
+        "bad: !new:speechbrain.lobes.models.dual_path%2Etorch.nn.Linear [1, 1]",
+        "bad: !apply:torch.manual_seed.__class__ []",
+        "bad: !applyref:os.system ['true']",
+        'bad: "(\\x21\\x21python/object/apply:os.system [true])"',
+        'bad: {a: "\\u0021", b: !ref "(<bad[a]>)"}',
+        '"\\x21new:os": 1',
+        "%YAML 1.1",
     ],
 )
 def test_hyperparameters_that_could_run_a_program_are_refused(tmp_path: Path, line: str) -> None:
     for name in NETWORKS:
         (tmp_path / f"{name}.ckpt").write_text("")
-    (tmp_path / "hyperparams.yaml").write_text(f"sample_rate: 8000\n{line}\n")
+    lines = ("sample_rate: 8000", line) if not line.startswith("%") else (line, "---", "sample_rate: 8000")
+    (tmp_path / "hyperparams.yaml").write_text("\n".join(lines))
     with pytest.raises(ModelError, match="could run any program"):
-        sepformer.load(tmp_path)
+        sepformer.check_folder(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: 1\na: 2\n", "- 1", "", "a: {" * 2000])
+def test_what_is_no_hyperparameters_is_one_line(tmp_path: Path, text: str) -> None:
+    for name in NETWORKS:
+        (tmp_path / f"{name}.ckpt").write_text("")
+    (tmp_path / "hyperparams.yaml").write_text(text)
+    with pytest.raises(ModelError, match=r"is no YAML|holds no hyperparameters") as caught:
+        sepformer.check_folder(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_hyperparameters_may_seed_torch_and_tell_of_exclamation_marks_in_comments(
+    spoilt: Path, model: SepFormer
+) -> None:
+    path = spoilt / "hyperparams.yaml"
+    path.write_text(f"# Dataset : WHAM! !new:os.system\n__seed: !apply:torch.manual_seed [1]\n{path.read_text()}")
+    windows = speech(4000)[None]
+    np.testing.assert_array_equal(sepformer.load(spoilt)(windows), model(windows))
+
+
+@pytest.mark.parametrize(("speakers", "right"), [(1, True), (4, True), (5, False), (40, False)])
+def test_more_speakers_than_orders_can_be_tried_for_are_refused(spoilt: Path, speakers: int, right: bool) -> None:
+    path = spoilt / "hyperparams.yaml"
+    path.write_text(path.read_text().replace("num_spks: 2", f"num_spks: {speakers}"))
+    if right:
+        sepformer.check_folder(spoilt)
+        return
+    with pytest.raises(ModelError, match=rf"has num_spks: {speakers}, more than 4"):
+        sepformer.check_folder(spoilt)
+    path.write_text(path.read_text().replace(f"num_spks: {speakers}", f"n: {speakers}\nnum_spks: !ref <n>"))
+    sepformer.check_folder(spoilt)  # it is known only once the reference is followed
+
+
+def test_torch_told_to_run_what_weights_hold_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(ConfigError, match="run: unset TORCH_FORCE"):
+        sepformer.load(folder)
 
 
 @pytest.mark.parametrize(

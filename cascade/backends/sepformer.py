@@ -4,13 +4,17 @@ A folder is what speechbrain publishes: hyperparams.yaml and the three networks'
 nothing is linked or copied elsewhere. separate_file is not used: it normalises each source by its own peak, which hides
 who was loud and makes NaN of silence, and keeps recordings by their name.
 
-hyperparams.yaml is a program: speechbrain makes whatever objects it names. So only speechbrain's and torch's networks
-may be named in it, and weights are read as numbers only (torch.load does that by default, from torch 2.6 on).
+hyperparams.yaml is a program: speechbrain makes whatever objects it names, and finds them by attributes of modules, so
+that torch.nn alone leads to any other module. So it is read as YAML first, and may name nothing but the few classes
+that a SepFormer is made of; weights are read as numbers only (torch.load does that by default, from torch 2.6 on).
 """
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,14 +28,26 @@ NETWORKS: Final = ("encoder", "masknet", "decoder")
 
 _FILES: Final = (HYPERPARAMETERS, *(f"{network}.ckpt" for network in NETWORKS))
 
-_TAG: Final = re.compile(r"(?<!\w)!\S*|^%.*", re.MULTILINE)
-"""What YAML may take for a tag, and its directives, which could rename one."""
-
-_ALLOWED_TAG: Final = re.compile(
-    r"!(ref|copy)|!new:(speechbrain\.(lobes\.models|nnet)|torch\.nn)\.[\w.]+"
-    r"|!new:speechbrain\.utils\.parameter_transfer\.Pretrainer|!apply:torch\.manual_seed"
+_CLASSES: Final = (
+    *(
+        f"speechbrain.lobes.models.dual_path.{name}"
+        for name in ("Encoder", "Decoder", "Dual_Path_Model", "SBTransformerBlock", "PytorchTransformerBlock")
+    ),
+    "speechbrain.utils.parameter_transfer.Pretrainer",
 )
+"""What the published SepFormers are made of, and the other transformer that their recipes know. Each of these takes
+numbers, words and networks, and looks nothing up by a name that it is given, as SBRNNBlock does."""
 
+_TAGS: Final = frozenset({"!ref", "!copy", "!apply:torch.manual_seed", *(f"!new:{name}" for name in _CLASSES)})
+"""Recipes seed torch before they make a network; that function does nothing else, whatever it is given."""
+
+_PLAIN_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str"))
+
+MOST_SOURCES: Final = 4
+"""The order of the sources is found by trying all of them: 24 for four, 40320 for eight."""
+
+_UNSAFE_TORCH: Final = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+"""An environment variable by which torch.load runs what is in a file unless it is told otherwise in each call."""
 
 MODELS: Final = ("sepformer-whamr16k", "sepformer-whamr", "sepformer-wsj02mix", "sepformer-libri2mix")
 """The models that have a manifest; the first hears at 16 kHz, and was trained on noise and reverberation."""
@@ -75,13 +91,18 @@ def load(folder: Path | str, *, device: str = "cpu", threads: int = 0) -> SepFor
     check_folder(folder)
     model = _read(folder, _device(device, threads))
     _check_weights(folder, model)
-    return SepFormer(model, _whole(folder, model, "sample_rate"), _whole(folder, model, "num_spks"))
+    path, told = folder / HYPERPARAMETERS, model.hparams
+    rate = _whole(path, "sample_rate", getattr(told, "sample_rate", None))
+    return SepFormer(model, rate, _whole(path, "num_spks", getattr(told, "num_spks", None), MOST_SOURCES))
 
 
 def check_folder(folder: Path) -> None:
     """Look whether a folder holds a model, without loading it; ModelError says what is wrong."""
     _check_files(folder)
-    _check_hyperparameters(folder / HYPERPARAMETERS)
+    path = folder / HYPERPARAMETERS
+    text = _text(path)
+    _check_hyperparameters(path, text)
+    _check_plain(path, text)
 
 
 def _check_files(folder: Path) -> None:
@@ -93,18 +114,68 @@ def _check_files(folder: Path) -> None:
             )
 
 
-def _check_hyperparameters(path: Path) -> None:
-    """Raise ModelError if the file names anything but networks."""
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} cannot be read ({type(error).__name__}); get the model's files again") from None
-    for tag in _TAG.findall(text):
-        if not _ALLOWED_TAG.fullmatch(tag):
-            raise ModelError(
-                f"{path} has the tag {tag[:80]!r}: only networks of speechbrain and torch may be named in it, since it "
-                "could run any program; use the file that was published with the model"
-            )
+
+
+def _check_hyperparameters(path: Path, text: str) -> None:
+    """Raise ModelError if the file names anything but what a SepFormer is made of."""
+    for found in _foreign(path, text):
+        raise ModelError(
+            f"{path} has {found[:80]!r}: only a SepFormer's own networks of speechbrain may be named in it, since it "
+            "could run any program; use the file that was published with the model"
+        )
+
+
+def _foreign(path: Path, text: str) -> Iterator[str]:
+    """Yield what the file may not hold, as YAML's own parser sees it: escapes are undone, and comments are gone.
+
+    A value with an exclamation mark is foreign too. hyperpyyaml writes the file anew and reads it again, and what it
+    takes for a tuple a third time: a value may be a tag by then.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        for event in YAML(pure=True).parse(text):
+            if getattr(event, "version", None) or getattr(event, "tags", None):
+                yield "%"  # a directive, which can rename a tag
+            tag, value = getattr(event, "tag", None), getattr(event, "value", None)
+            if tag is not None and str(tag) not in _TAGS | _PLAIN_TAGS:
+                yield str(tag)
+            if isinstance(value, str) and "!" in value:
+                yield value
+    except (YAMLError, ValueError, RecursionError) as error:
+        raise _no_yaml(path, error) from None
+
+
+def _check_plain(path: Path, text: str) -> None:
+    """Raise ModelError if a number that must be told is missing or is none; references are not followed.
+
+    Nothing is made of the file here: YAML's own parser keeps tags, and does not know what speechbrain does with them.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        told = YAML(pure=True).load(text)
+    except (YAMLError, ValueError, RecursionError) as error:
+        raise _no_yaml(path, error) from None
+    if not isinstance(told, Mapping):
+        raise ModelError(f"{path} holds no hyperparameters; use the file published with the model")
+    for name, most in (("sample_rate", None), ("num_spks", MOST_SOURCES)):
+        value = told.get(name)
+        if value is None or isinstance(value, bool | float | str):
+            _whole(path, name, value)
+        elif isinstance(value, int):  # YAML keeps with some how they are written, such as 8_000
+            _whole(path, name, int(value), most)
+
+
+def _no_yaml(path: Path, error: Exception) -> ModelError:
+    return ModelError(f"{path} is no YAML ({type(error).__name__}); get the model's files again")
 
 
 def _device(device: str, threads: int) -> str:
@@ -148,6 +219,8 @@ def _read(folder: Path, device: str) -> Any:
             "torch, torchaudio and speechbrain do not fit each other; run: "
             "pip install --force-reinstall 'cascade[paper]'"
         ) from error
+    _check_numbers_only()
+    _check_classes()
     # Without a source that is said to be local, a name that is no folder would be looked for on a hub; without savedir,
     # nothing is linked. Hyperparameters that name a repository (pretrained_path) are given the folder instead.
     try:
@@ -164,6 +237,21 @@ def _read(folder: Path, device: str) -> Any:
         ) from error
 
 
+def _check_numbers_only() -> None:
+    """Raise ConfigError if torch was told to run what a file of weights holds; speechbrain leaves it the choice."""
+    if os.environ.get(_UNSAFE_TORCH, "0").lower() in ("1", "y", "yes", "true"):
+        raise ConfigError(f"{_UNSAFE_TORCH} is set, so that weights could run any program; run: unset {_UNSAFE_TORCH}")
+
+
+def _check_classes() -> None:
+    """Raise ModelError if a name that hyperparameters may hold does not stand for the class of that name."""
+    for path in _CLASSES:
+        module, _, name = path.rpartition(".")
+        found = getattr(import_module(module), name, None)
+        if not isinstance(found, type) or (found.__module__, found.__qualname__) != (module, name):
+            raise ModelError(f"speechbrain has no class {path}; run: pip install --force-reinstall 'cascade[paper]'")
+
+
 def _check_weights(folder: Path, model: Any) -> None:
     """Raise ModelError if weights are missing: speechbrain would go on with random ones."""
     from speechbrain.utils.checkpoints import torch_patched_state_dict_load
@@ -178,12 +266,14 @@ def _check_weights(folder: Path, model: Any) -> None:
             )
 
 
-def _whole(folder: Path, model: Any, name: str) -> int:
-    """Return one of the hyperparameters, which must be a whole number above 0."""
-    value = getattr(model.hparams, name, None)
+def _whole(path: Path, name: str, value: Any, most: int | None = None) -> int:
+    """Return one of the hyperparameters, which must be a whole number from 1 to most."""
     if type(value) is not int or value < 1:
         problem = f"has no {name}" if value is None else f"has a {name} that is no whole number above 0"
+        raise ModelError(f"{path} {problem}, and it cannot be guessed; use the file published with the model")
+    if most is not None and value > most:
         raise ModelError(
-            f"{folder / HYPERPARAMETERS} {problem}, and it cannot be guessed; use the file published with the model"
+            f"{path} has {name}: {value}, more than {most}, whose orders cannot all be tried; use a model of {most} or "
+            "fewer speakers"
         )
     return value
