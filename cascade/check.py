@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
@@ -14,7 +15,7 @@ from cascade.audio import announced_duration_s, open_audio
 from cascade.backends.hub import TOKENS_PAGE
 from cascade.backends.openai import is_placeholder, placeholder_in
 from cascade.config import CascadeConfig
-from cascade.errors import AudioError, MissingExtraError, ModelError
+from cascade.errors import AudioError, EnrolmentError, MissingExtraError, ModelError
 from cascade.machine import Machine
 from cascade.manifests import QUICK, Manifest, Needs, State, glance, models_of, worst
 from cascade.output.models import shown_size
@@ -143,10 +144,11 @@ def examine(
             *_wrong_models(models, states, machine),
             *_missing_keys(config, machine),
             *_missing_devices(config, machine),
+            *_enrolment(config),
             *_own_files(config),
             *_too_large(estimate, machine),
         ),
-        notes=(machine.device, *_notes(config, models.values(), machine)),
+        notes=(machine.device, *_kept(config), *_notes(config, models.values(), machine)),
         estimate=estimate,
     )
 
@@ -247,15 +249,34 @@ def _missing_devices(config: CascadeConfig, machine: Machine) -> Iterator[Proble
 def _own_files(config: CascadeConfig) -> Iterator[Problem]:
     """Yield a problem for each file or folder of the user's own that a stage is to read and that is not there."""
     for stage in config.stages:
-        if isinstance(stage, MainSpeakerSettings):
-            for path in stage.enrolment:
-                if why := _unreadable(path):
-                    yield Problem(f"the enrolment '{path}' {why}", "name a recording of the main speaker alone")
         try:
             stage.check_own_model()
         except (MissingExtraError, ModelError) as error:
             what, _, fix = str(error).partition("; ")
             yield Problem(what, fix)
+
+
+def _enrolment(config: CascadeConfig) -> Iterator[Problem]:
+    """Yield what is wrong with an enrolment: one that is kept is read, recordings are looked for."""
+    gate = config.gate
+    if gate is None:
+        return
+    try:
+        kept = gate.kept
+    except EnrolmentError as error:
+        what, _, fix = str(error).partition("; ")
+        yield Problem(what, fix)
+        return
+    for path in gate.enrolment if kept is None else ():
+        if why := _unreadable(path):
+            yield Problem(f"the enrolment '{path}' {why}", "name a recording of the main speaker alone")
+
+
+def _kept(config: CascadeConfig) -> Iterator[str]:
+    """Yield what is kept as the enrolment, if that is usable."""
+    with suppress(EnrolmentError):
+        if config.gate is not None and (kept := config.gate.kept) is not None:
+            yield f"enrolled: {config.gate.enrolment[0].stem} ({kept})"
 
 
 def _unreadable(path: Path) -> str:

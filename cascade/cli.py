@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import date
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from cascade.check import Report
     from cascade.config import CascadeConfig
+    from cascade.enrolling import Watch
     from cascade.manifests import Manifest
     from cascade.output.recordings import Heard
     from cascade.run import Done, Failed
@@ -94,8 +96,12 @@ def run(
         ),
     ] = None,
     enrolment: Annotated[
-        list[Path] | None,
-        typer.Option(help="The main speaker alone, 5 to 10 s; repeatable. Without it: the dominant speaker."),
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|NAME",
+            help="The main speaker alone, 5 to 10 s, repeatable; or the name of one that is kept (see enrol). Without "
+            "it: the dominant speaker.",
+        ),
     ] = None,
     question: Annotated[list[str] | None, typer.Option(help="Asked about each recording; repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the outputs. Without it nothing is written.")] = None,
@@ -159,6 +165,7 @@ def _run_recordings(
     report: Path | None,
 ) -> None:
     from cascade.answering.questions import question_of
+    from cascade.enrolling import Watch
     from cascade.output.report import plan_report
     from cascade.run import Done, Failed
     from cascade.run import run as run_all
@@ -171,12 +178,22 @@ def _run_recordings(
     progress = _Progress()
     asked_for = Mode(mode.value)
     kept = report is not None
+    enrolled = Watch(settings)
     try:
         for result in run_all(
-            settings, recordings, questions, mode=asked_for, out=out, watch=progress.watch, kept=kept
+            settings,
+            recordings,
+            questions,
+            mode=asked_for,
+            out=out,
+            watch=progress.watch,
+            kept=kept,
+            load=enrolled.load,
         ):
             progress.stop()
             _show(result)
+            if isinstance(result, Done):
+                enrolled.note()
             results.append(result)
     except KeyboardInterrupt:
         progress.stop()
@@ -188,6 +205,7 @@ def _run_recordings(
         progress.stop()
     _report_recordings(report, results)
     _show_spent(results)
+    _warn(enrolled)
     failed = sum(isinstance(result, Failed) for result in results)
     unanswered = sum(isinstance(result, Done) and bool(result.unanswered) for result in results)
     if len(results) < len(recordings):
@@ -199,6 +217,11 @@ def _run_recordings(
             "answers, give these recordings again, with another --out"
         )
     raise typer.Exit(UNUSABLE if failed == len(recordings) else SOME_FAILED if failed or unanswered else 0)
+
+
+def _warn(enrolled: Watch) -> None:
+    for warning in enrolled.warnings(date.today()):
+        notes.print(f"warning: {_plain(warning)}")
 
 
 def _show_spent(results: Sequence[Done | Failed]) -> None:
@@ -246,6 +269,7 @@ def _run_benchmark(
     shard: str | None,
     report: Path | None,
 ) -> None:
+    from cascade.enrolling import Watch
     from cascade.output.report import plan_report, write_report
     from cascade.reporting.benchmark import benchmark_page
     from cascade.shbench.plan import Shard, make_plan
@@ -267,6 +291,7 @@ def _run_benchmark(
     finally:
         progress.stop()
     _show_results(results, out)
+    _warn(Watch(settings))
     if report is not None:
         write_report(report, benchmark_page(plan, results))
         screen.print(f"the report is {_plain(str(report))}")
@@ -368,6 +393,57 @@ def check(
     if not settings.gated:
         screen.print(NO_GATE)
     raise typer.Exit(SOME_FAILED if report.problems else 0)
+
+
+@app.command()
+def enrol(
+    recordings: Annotated[list[Path], typer.Argument(help="Recordings of one person alone; about 10 s of speech.")],
+    name: Annotated[str, typer.Option(help="What to keep the enrolment under.")],
+    config: ConfigOption = "ondevice.yaml",
+    replaces: Annotated[bool, typer.Option("--replace", help="Put it in the place of one that is kept.")] = False,
+) -> None:
+    """Hear somebody alone and keep the voice's embedding under a name, for --enrolment; never the audio.
+
+    It is of use with configurations that have the same speaker encoder.
+    """
+    from cascade.config import load_config
+    from cascade.enrolling import enrol as enrol_voice
+
+    path = enrol_voice(load_config(config), recordings, name, replace=replaces, today=date.today())
+    screen.print(f"enrolled {name}: the embedding, and nothing of the audio, is in {_plain(str(path))}")
+
+
+@app.command()
+def enrolled() -> None:
+    """List the enrolments that are kept; exit code 1 if one of them cannot be used."""
+    from cascade.errors import EnrolmentError
+    from cascade.output.enrolments import Enrolments
+
+    store = Enrolments.usual()
+    rows, unusable = list[tuple[str, str, str, str]](), list[EnrolmentError]()
+    for name in store.names():
+        try:
+            kept = store.read(name)
+        except EnrolmentError as error:
+            unusable.append(error)
+        else:
+            rows.append((name, kept.encoder.name, str(kept.made), f"{kept.speech_s:.1f} s"))
+    if rows:
+        _print_table(("name", "encoder", "made", "speech"), rows)
+    for problem in unusable:
+        notes.print(f"error: {_plain(str(problem))}")
+    if not rows and not unusable:
+        screen.print(f"nobody is enrolled in {_plain(str(store.folder))}")
+    raise typer.Exit(SOME_FAILED if unusable else 0)
+
+
+@app.command()
+def forget(name: Annotated[str, typer.Argument(help="A kept enrolment.")]) -> None:
+    """Delete an enrolment that is kept."""
+    from cascade.output.enrolments import Enrolments
+
+    for path in Enrolments.usual().forget(name):
+        screen.print(f"deleted {_plain(str(path))}")
 
 
 ModelNames = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Models; none: all.")]

@@ -24,6 +24,7 @@ from typing import Any, Final, Literal, get_args
 from pydantic import BaseModel, Field, ValidationError
 
 from cascade.errors import ConfigError
+from cascade.output.enrolments import EncoderVersion, find
 from cascade.packaged import data_folder
 from cascade.settings import (
     STRICT,
@@ -76,13 +77,24 @@ class CascadeConfig(BaseModel):
 
     @property
     def stream(self) -> tuple[StreamSettings, ...]:
-        """The stages that the audio goes through."""
-        return tuple(stage for stage in self.stages if isinstance(stage, StreamSettings))
+        """The stages that the audio goes through, each knowing those in front of it."""
+        stages = [stage for stage in self.stages if isinstance(stage, StreamSettings)]
+        return tuple(stage.behind(stages[:place]) for place, stage in enumerate(stages))
 
     @property
     def answerer(self) -> AnswererSettings | None:
         """What answers, if anything does."""
         return next((stage for stage in self.stages[-1:] if isinstance(stage, AnswererSettings)), None)
+
+    @property
+    def gate(self) -> MainSpeakerSettings | None:
+        """The settings of what withholds, if anything does; they know the stages in front of it."""
+        return next((stage for stage in self.stream if isinstance(stage, MainSpeakerSettings)), None)
+
+    @property
+    def encoder(self) -> EncoderVersion | None:
+        """The encoder of the embeddings that the gate is given, if it is given any."""
+        return None if self.gate is None else self.gate.encoder_before
 
     @property
     def gated(self) -> bool:
@@ -145,16 +157,19 @@ class CascadeConfig(BaseModel):
             raise ConfigError(f"this configuration {refusal}; leave the option out")
         return self.model_copy(update={"stages": (*self.stages[:-1], change(self.answerer))})
 
-    def with_enrolment(self, recordings: Sequence[Path]) -> CascadeConfig:
-        """Return the same configuration with other enrolment recordings."""
+    def with_enrolment(self, enrolment: Sequence[Path | str]) -> CascadeConfig:
+        """Return the same configuration with another enrolment: recordings, or the name of one that is kept.
+
+        Where there is a file of that name, it is a recording.
+        """
         if not any(isinstance(stage, MainSpeakerSettings) for stage in self.stages):
             raise ConfigError(
                 "an enrolment was given, but the configuration has no stage that needs one; "
                 "add 'use: main_speaker', or leave the enrolment out"
             )
-        enrolment = {"enrolment": tuple(recordings)}
+        update = {"enrolment": tuple(map(find, enrolment))}
         stages = tuple(
-            stage.model_copy(update=enrolment) if isinstance(stage, MainSpeakerSettings) else stage
+            stage.model_copy(update=update) if isinstance(stage, MainSpeakerSettings) else stage
             for stage in self.stages
         )
         return self.model_copy(update={"stages": stages})
@@ -349,5 +364,5 @@ def _resolve(config: CascadeConfig, folder: Path) -> CascadeConfig:
         config = config.model_copy(update={"benchmark": benchmark})
     for stage in config.stages:
         if isinstance(stage, MainSpeakerSettings) and stage.enrolment:
-            return config.with_enrolment([folder / path for path in stage.enrolment])
+            return config.with_enrolment([find(path, folder) for path in stage.enrolment])
     return config

@@ -6,13 +6,17 @@ very stages of a configuration around models of their own. The list of stages is
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo, field_validator
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, Strict, ValidationInfo, field_validator
 
 from cascade.answering.chat import Sampling, ShowsRequest, chat_request, load_prompts
 from cascade.answering.questions import Answerer
@@ -27,9 +31,13 @@ from cascade.diarization import (
     SpeechDetector,
     WholeRecordingDiarizer,
 )
+from cascade.errors import EnrolmentError
 from cascade.gate import Everyone, GateSettings, MainSpeaker, OverlapPolicy, Profile, enrol
-from cascade.manifests import folder_of
+from cascade.manifests import checksums, folder_of, named
+from cascade.output import enrolments
 from cascade.output.cache import ResponseCache
+from cascade.output.enrolments import FORMAT, EncoderVersion, KeptEnrolment
+from cascade.output.models import sha256_of
 from cascade.packaged import data_folder
 from cascade.separation import Encoder, LoudestSource, Mixture, Separate, Separator
 from cascade.stage import Chain, Stage
@@ -55,6 +63,9 @@ LONGEST_ENROLMENT_S: Final = 60.0
 
 ENROLMENT_PIECE_S: Final = 4.0
 """An enrolment is heard in pieces of this length: in one long turn two similar voices would be one, unnoticed."""
+
+D_VECTOR: Final = "d-vector-ge2e"
+"""The manifest of the d-vector encoder."""
 
 StageMaker: TypeAlias = Callable[[Mode], Stage[Any, Any]]
 """Makes the stage anew for each stream, around a model that was loaded once."""
@@ -104,6 +115,15 @@ class Settings(BaseModel):
 class StreamSettings(Settings):
     """Settings of a stage in the stream, which is to say of all but the answerer."""
 
+    @property
+    def encoder(self) -> EncoderVersion | None:
+        """The encoder of the embeddings in the turns that this stage gives, if it gives any."""
+        return None
+
+    def behind(self, others: Sequence[StreamSettings]) -> Self:
+        """Return these settings with what they need to know of the stages in front of this one."""
+        return self
+
     def load(self, before: Callable[[], Chain]) -> StageMaker:
         """Load the model; `before` makes a fresh chain of the stages in front of this one."""
         raise NotImplementedError
@@ -150,6 +170,19 @@ def _own(model: str, names: Collection[str]) -> tuple[Path, ...]:
     return () if model in names else tuple(sorted(path for path in Path(model).rglob("*") if path.is_file()))
 
 
+def _version(name: str, files: Mapping[str, str]) -> EncoderVersion:
+    """Return an encoder by its model's name and the sha256 of each of its files."""
+    lines = [f"{path} {sha256}" for path, sha256 in sorted(files.items())]
+    together = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return EncoderVersion(name=name, sha256=next(iter(files.values())) if len(files) == 1 else together)
+
+
+def _published(name: str) -> EncoderVersion:
+    """Return the encoder in a model that has a manifest."""
+    (manifest,) = named([name]).values()
+    return _version(name, checksums(manifest))
+
+
 class SepFormerSettings(StreamSettings):
     """SepFormer; model is one of speechbrain's that have a manifest, or a folder in its format.
 
@@ -183,7 +216,7 @@ class SepFormerSettings(StreamSettings):
         """The separator and what tells overlap, unless they are the user's own, and the encoder for the order."""
         named = (self.model,) if self.model in sepformer.MODELS else ()
         overlap = (self.overlap_model,) if self._asks and self.overlap_model == pyannote.MODEL else ()
-        return (*named, *overlap, "d-vector-ge2e")
+        return (*named, *overlap, D_VECTOR)
 
     @property
     def own_files(self) -> tuple[Path, ...]:
@@ -286,6 +319,15 @@ class PyannoteSettings(StreamSettings):
             pyannote.check_folder(Path(self.model))
 
     @property
+    def encoder(self) -> EncoderVersion:
+        """The whole pipeline: its segmentation decides which of the speech the encoder is given."""
+        if self.models:
+            return _published(self.model)
+        folder = Path(self.model)
+        files = {path.relative_to(folder).as_posix(): sha256_of(path) for path in self.own_files}
+        return _version(folder.name, files)
+
+    @property
     def lookahead_s(self) -> float | None:
         """The whole recording."""
         return None
@@ -331,7 +373,12 @@ class OnlineClusteringSettings(StreamSettings):
     @property
     def models(self) -> tuple[str, ...]:
         """The speech detector and the speaker encoder."""
-        return ("silero-vad-v6", "d-vector-ge2e")
+        return ("silero-vad-v6", D_VECTOR)
+
+    @property
+    def encoder(self) -> EncoderVersion:
+        """The d-vectors."""
+        return _published(D_VECTOR)
 
     @property
     def lookahead_s(self) -> float | None:
@@ -350,7 +397,7 @@ class OnlineClusteringSettings(StreamSettings):
 
 
 class MainSpeakerSettings(StreamSettings):
-    """The gate (gate.GateSettings); enrolment names recordings of the main speaker alone."""
+    """The gate (gate.GateSettings); enrolment names recordings of the main speaker alone, or one that is kept."""
 
     takes = SpeakerTurn
     gives = AdmittedTurn
@@ -365,6 +412,7 @@ class MainSpeakerSettings(StreamSettings):
     hold_s: float = Field(_GATE.hold_s, ge=2, le=60)
     overlap: OverlapPolicy = Field(_GATE.overlap, strict=False)
     always: bool = _GATE.always
+    _others: tuple[StreamSettings, ...] = PrivateAttr(())
 
     @property
     def own_files(self) -> tuple[Path, ...]:
@@ -376,8 +424,34 @@ class MainSpeakerSettings(StreamSettings):
         """Nothing with an enrolment; else the time that turns are held for until somebody is dominant."""
         return 0.0 if self.enrolment else self.hold_s
 
+    def behind(self, others: Sequence[StreamSettings]) -> Self:
+        """Return these settings, knowing whose embeddings this stage is given."""
+        copy = self.model_copy()
+        copy._others = tuple(others)
+        return copy
+
+    @property
+    def encoder_before(self) -> EncoderVersion | None:
+        """The encoder of the embeddings that this stage is given; known to the settings that `behind` returns."""
+        return next((other.encoder for other in reversed(self._others) if other.encoder is not None), None)
+
+    @property
+    def kept(self) -> KeptEnrolment | None:
+        """The enrolment that is kept, None where it is recordings; EnrolmentError where it cannot be used here."""
+        path = next(filter(enrolments.is_kept, self.enrolment), None)
+        if path is None:
+            return None
+        if len(self.enrolment) > 1:
+            raise EnrolmentError(
+                f"the enrolment '{path.stem}' is kept and stands for itself, but {len(self.enrolment)} enrolments are "
+                "given; give it alone, or recordings only"
+            )
+        kept = enrolments.read(path)
+        enrolments.check_encoder(path, kept, self.encoder_before)
+        return kept
+
     def load(self, before: Callable[[], Chain]) -> StageMaker:
-        """Listen to the enrolment, if there is one."""
+        """Read the enrolment, or listen to it, if there is one."""
         profile = self._profile(before) if self.enrolment else None
         settings = GateSettings(
             threshold=self.threshold,
@@ -389,7 +463,32 @@ class MainSpeakerSettings(StreamSettings):
         return lambda mode: MainSpeaker(settings, mode, profile)
 
     def _profile(self, before: Callable[[], Chain]) -> Profile:
-        return enrol([(path.name, _turns(path, before)) for path in self.enrolment])
+        kept = self.kept
+        return self.hear(before)[0] if kept is None else profile_of(kept)
+
+    def hear(self, before: Callable[[], Chain]) -> tuple[Profile, float]:
+        """Listen to the recordings of the enrolment; return the profile, and the seconds of speech in them."""
+        heard = [(path.name, _turns(path, before)) for path in self.enrolment]
+        return enrol(heard), sum(turn.span.duration_s for _, turns in heard for turn in turns)
+
+
+def profile_of(kept: KeptEnrolment) -> Profile:
+    """Return the profile that was kept."""
+    level_db = math.nan if kept.level_db is None else kept.level_db
+    return Profile(np.asarray(kept.embedding, np.float32), level_db)
+
+
+def kept_of(profile: Profile, speech_s: float, encoder: EncoderVersion, made: date) -> KeptEnrolment:
+    """Return what is kept of a profile; `profile_of` makes the very same of it."""
+    return KeptEnrolment(
+        format=FORMAT,
+        made=made,
+        speech_s=round(speech_s, 1),
+        encoder=encoder,
+        dimension=len(profile.total),
+        embedding=tuple(map(float, profile.total)),
+        level_db=None if math.isnan(profile.level_db) else profile.level_db,
+    )
 
 
 class EveryoneSettings(StreamSettings):
