@@ -5,13 +5,14 @@ The stage (diarization.WholeRecordingDiarizer) is tested here, beside the model 
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -378,6 +379,14 @@ def test_what_would_be_downloaded_is_refused(tmp_path: Path, before: str, after:
         (CONFIG.replace("pyannote.audio.pipelines", "somebody.elses"), "the pipeline 'somebody.elses.SpeakerDiar"),
         (CONFIG + "\npreprocessors:\n  waveform: {name: os.system}\n", "one with preprocessors"),
         (CONFIG.replace("    plda:", "    legacy: true\n    plda:"), "expected a plain"),
+        (CONFIG + "\naugmentation: {name: os.system}\n", "one with augmentation"),
+        (CONFIG + "\ndevice: cuda\n", "one with device"),
+        (CONFIG.replace("    plda:", "    token: mine\n    plda:"), "gives its pipeline token, which is none of"),
+        (
+            CONFIG.replace("  params:\n", "  params: !!python/object/apply:os.system\n"),
+            "is not the config|expected a plain",
+        ),
+        (CONFIG + "\npipeline: {name: os.system, params: {}}\n", "is not the configuration of"),
     ],
 )
 def test_a_configuration_of_another_kind_is_one_line(tmp_path: Path, config: str, why: str) -> None:
@@ -534,6 +543,114 @@ def test_a_damaged_checkpoint_is_one_line(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"cannot be loaded on 'cpu' \(\w+\); check") as caught:
         load(tmp_path / "copy")
     assert "\n" not in str(caught.value)
+
+
+class Program:
+    """Makes a file as soon as it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self._mark,)
+
+
+def respelt(folder: Path, target: Path, part: str, change: Callable[[dict[str, Any]], None]) -> Path:
+    """Copy a pipeline, with one of its checkpoints changed."""
+    import torch
+
+    shutil.copytree(folder, target)
+    path = target / part / "pytorch_model.bin"
+    checkpoint = torch.load(path, weights_only=False)
+    change(checkpoint)
+    torch.save(checkpoint, path)
+    return target
+
+
+def asking_for(module: str, name: str) -> Callable[[dict[str, Any]], None]:
+    return lambda checkpoint: checkpoint["pyannote.audio"].update(architecture={"module": module, "class": name})
+
+
+@pytest.mark.parametrize("part", ["segmentation", "embedding"])
+@pytest.mark.parametrize("key", ["pyannote.audio", "more", "callbacks", "hyper_parameters"])
+def test_a_program_in_weights_is_named_and_not_run(folder: Path, tmp_path: Path, part: str, key: str) -> None:
+    mark = tmp_path / "ran"
+    spoilt = respelt(folder, tmp_path / "copy", part, lambda checkpoint: checkpoint.update({key: Program(mark)}))
+    loads: Sequence[Callable[[Path], object]] = (load, load_overlap) if part == "segmentation" else (load,)
+    for loading in loads:
+        with pytest.raises(ModelError, match=rf"{part}.pytorch_model.bin' holds '.+': .* any program") as caught:
+            loading(spoilt)
+        assert "\n" not in str(caught.value)
+    assert not mark.exists()
+
+
+def test_a_program_in_the_plda_is_not_run(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    program = np.array([Program(tmp_path / "ran")], dtype=object)
+    np.savez(tmp_path / "copy" / "plda" / "plda.npz", mu=program, tr=program, psi=program)
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load(tmp_path / "copy")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        asking_for("os", "system"),
+        asking_for("pyannote.audio.models.segmentation.SSeRiouSS", "SSeRiouSS"),
+        asking_for("pyannote.audio.models.segmentation.PyanNet", "torch"),
+        asking_for("pyannote.audio.models.segmentation_of_mine", "PyanNet"),
+        asking_for("pyannote.audio.models.embedding", "PyanNet"),
+        lambda checkpoint: checkpoint["hyper_parameters"].update(_instantiator="os.system"),
+        lambda checkpoint: checkpoint["hyper_parameters"].update(_class_path="os.system"),
+    ],
+)
+def test_only_known_networks_are_made(folder: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    with pytest.raises(ModelError, match=r"asks for '.+', expected one of PyanNet, "):
+        load_overlap(respelt(folder, tmp_path / "copy", "segmentation", change))
+
+
+def test_what_is_no_network_at_all_is_one_line(folder: Path, tmp_path: Path) -> None:
+    spoilt = respelt(folder, tmp_path / "copy", "embedding", lambda checkpoint: checkpoint.pop("pyannote.audio"))
+    with pytest.raises(ModelError, match="holds no weights of a pyannote network"):
+        load(spoilt)
+
+
+def test_it_is_the_pipeline_that_pyannote_itself_reads(folder: Path, tmp_path: Path) -> None:
+    """Also where weights name their class by another module, and hold what old training left behind."""
+    import torch
+    from pyannote.audio import Pipeline
+
+    callbacks: Any = importlib.import_module("pytorch_lightning.callbacks")
+
+    def old(checkpoint: dict[str, Any]) -> None:
+        asking_for("pyannote.audio.models.embedding", "WeSpeakerResNet34")(checkpoint)
+        checkpoint["callbacks"] = {
+            callbacks.EarlyStopping: {"patience": 3},
+            callbacks.ModelCheckpoint: {"best": torch.zeros(1)},
+        }
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected: Any = Pipeline.from_pretrained(folder)
+    found = load(respelt(folder, tmp_path / "copy", "embedding", old))
+    assert isinstance(found, Pyannote)
+    given: Any = found._pipeline
+    assert given.parameters(instantiated=True) == expected.parameters(instantiated=True)
+    for name in ("klustering", "embedding_exclude_overlap", "segmentation_step", "segmentation_batch_size"):
+        assert getattr(given, name) == getattr(expected, name)
+    pairs: list[tuple[Any, Any]] = [
+        (given._segmentation.model, expected._segmentation.model),
+        (given._embedding.model_, expected._embedding.model_),
+    ]
+    for network, same in pairs:
+        assert network.specifications == same.specifications
+        assert not network.training
+        weights, known = network.state_dict(), same.state_dict()
+        assert weights.keys() == known.keys()
+        assert all(torch.equal(weights[key], known[key]) for key in known)
+    embeddings = np.random.default_rng(0).standard_normal((3, DIMENSION))
+    np.testing.assert_array_equal(given._plda(embeddings), expected._plda(embeddings))
 
 
 def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu(folder: Path) -> None:

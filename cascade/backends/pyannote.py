@@ -8,14 +8,21 @@ is a folder on this machine. It is given samples, never a file, so it decodes no
 pyannote.audio downloads whatever its configuration does not find beside it, its own defaults included, and reports to
 its makers how long recordings are. So the configuration is read first and refused if it names anything outside of the
 folder; the hub is set to offline and telemetry to off before the import (also in backends/__init__.py).
+
+It also runs whatever a file of weights holds (weights_only=False in its core/model.py), and imports the class that the
+file names. So it is handed no file of weights: they are read here as numbers and the few classes that describe
+pyannote's models, for a network that is on a closed list, and pyannote gets what was read. The npz files are read by
+numpy, which takes nothing but numbers.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import logging
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -46,6 +53,39 @@ _PARTS: Final = {
     "plda": ("plda.npz", "xvec_transform.npz"),
 }
 """What the pipeline is made of, and the files of each. What its configuration leaves out would be downloaded."""
+
+_NETWORKS: Final = {
+    "pyannote.audio.models.segmentation": ("PyanNet",),
+    "pyannote.audio.models.embedding": (
+        *(f"WeSpeakerResNet{depth}" for depth in (34, 152, 221, 293)),
+        "XVectorMFCC",
+        "XVectorSincNet",
+    ),
+}
+"""The networks that weights may be for, all of pyannote.audio's own that are made of numbers alone: SSeRiouSS reads, or
+downloads, a second network that its weights name."""
+
+_CALLBACKS: Final = (
+    "pytorch_lightning.callbacks.early_stopping.EarlyStopping",
+    "pytorch_lightning.callbacks.model_checkpoint.ModelCheckpoint",
+)
+"""What an old Lightning wrote beside the weights, such as in pyannote/embedding: states of training, by their class."""
+
+_CONFIG_KEYS: Final = frozenset({"dependencies", "version", "pipeline", "params", "freeze"})
+_PARAMS: Final = frozenset(
+    {
+        *_PARTS,
+        "clustering",
+        "der_variant",
+        "embedding_batch_size",
+        "embedding_exclude_overlap",
+        "legacy",
+        "segmentation_batch_size",
+        "segmentation_step",
+    }
+)
+"""What a pipeline's configuration may say. Left out are classes to import (preprocessors), a device, and what is for
+downloads (token, cache_dir)."""
 
 MIN_OVERLAP_S: Final = 0.25
 """Two speak at once where they do so for this long without a break: about a syllable. Where turns change, the network
@@ -188,6 +228,10 @@ class Overlap:
         return False
 
 
+class _Callback:
+    """Stands for a class of _CALLBACKS: it is only looked at as a name, and is not handed on."""
+
+
 class _SpeakerCount:
     """A segmentation network: window (n_samples,) at 16 kHz -> how many speak in each frame (n_frames,)."""
 
@@ -233,17 +277,74 @@ def load_overlap(folder: Path, *, device: str = "cpu") -> Callable[[Samples], bo
 
 
 def _open_segmentation(folder: Path, device: str) -> Any:
-    place = folder / str(_params(folder)["segmentation"]).removeprefix(_HERE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch
-        from pyannote.audio import Model
 
         _check_gpu(device)
         try:
-            return Model.from_pretrained(place.resolve()).to(torch.device(device)).eval()
+            return _network(folder, "segmentation").to(torch.device(device)).eval()
+        except ModelError:
+            raise
         except Exception as error:  # torch, lightning, pickle and pyannote each raise their own
             raise _unloadable(folder, device, error) from error
+
+
+def _network(folder: Path, part: str) -> Any:
+    """Return one of a pipeline's networks, a pyannote.audio.Model; its weights were read as data, not as a program."""
+    import torch
+    from pyannote.audio import Model
+
+    checkpoint = _read_weights(_place(folder, part) / _WEIGHTS[0], folder)
+    # pyannote reads files only. What is written for it here holds nothing but what was just read.
+    written = io.BytesIO()
+    torch.save(checkpoint, written)
+    written.seek(0)
+    return Model.from_pretrained(written)
+
+
+def _place(folder: Path, part: str) -> Path:
+    return folder / str(_params(folder)[part]).removeprefix(_HERE)
+
+
+def _read_weights(path: Path, folder: Path) -> dict[str, Any]:
+    """Return a Lightning checkpoint for one of pyannote's networks; ModelError if it holds anything else."""
+    import torch
+    from pyannote.audio.core.task import Problem, Resolution, Specifications
+    from torch.torch_version import TorchVersion
+
+    described = [Specifications, Problem, Resolution, TorchVersion]
+    try:
+        with torch.serialization.safe_globals([*described, *((_Callback, name) for name in _CALLBACKS)]):
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch, pickle and zipfile each raise their own
+        # torch's message goes over many lines, and names in one of them what it would not read.
+        found = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if found is None:
+            raise _unloadable(folder, "cpu", error) from error
+        raise ModelError(
+            f"'{path}' holds '{found[1][:80]}': only numbers and what describes pyannote's own networks are read, "
+            f"since anything else could run any program; take {MODEL}: {_PULL}"
+        ) from None
+    return _of_known_network(checkpoint, path)
+
+
+def _of_known_network(checkpoint: Any, path: Path) -> dict[str, Any]:
+    """Return a checkpoint with the network's class as it is known here, whatever module the file names."""
+    try:
+        described = checkpoint["pyannote.audio"]
+        module, name = described["architecture"]["module"], described["architecture"]["class"]
+        hyperparameters = checkpoint.get("hyper_parameters", {})
+        instantiated = {"_instantiator", "_class_path"} & set(hyperparameters)
+    except (KeyError, TypeError, AttributeError):
+        raise ModelError(f"'{path}' holds no weights of a pyannote network; take {MODEL}: {_PULL}") from None
+    known = next((home for home in _NETWORKS if f"{module}.".startswith(f"{home}.")), None)
+    if known is None or name not in _NETWORKS[known] or instantiated:
+        asked = sorted(instantiated)[0] if instantiated else f"{module}.{name}"
+        names = ", ".join(name for names in _NETWORKS.values() for name in names)
+        raise ModelError(f"'{path}' asks for {asked[:80]!r}, expected one of {names}; take {MODEL}: {_PULL}")
+    kept = {key: value for key, value in checkpoint.items() if key != "callbacks"}
+    return {**kept, "pyannote.audio": {**described, "architecture": {"module": known, "class": name}}}
 
 
 def _to_speakers(specifications: Any, folder: Path) -> Callable[[Any], Any]:
@@ -296,6 +397,12 @@ def check_folder(folder: Path) -> None:
 
 def _params(folder: Path) -> Mapping[str, Any]:
     """Return what the pipeline in folder is made with, as its configuration says."""
+    params: Mapping[str, Any] = _config(folder)["pipeline"]["params"]
+    return params
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """Return the configuration of the pipeline in folder; it says nothing that it may not."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -310,11 +417,20 @@ def _params(folder: Path) -> Mapping[str, Any]:
         name, params = config["pipeline"]["name"], config["pipeline"]["params"]
     except (OSError, ValueError, KeyError, TypeError, YAMLError):
         raise ModelError(f"'{path}' is not the configuration of a pyannote pipeline; get it with: {_PULL}") from None
-    foreign = sorted({"preprocessors", "device"} & set(config))
+    _check_config(path, config, name, params)
+    return dict(config)
+
+
+def _check_config(path: Path, config: Mapping[str, Any], name: Any, params: Any) -> None:
+    """Raise ModelError unless a configuration is that of a plain pipeline, and names no class but that one."""
+    foreign = sorted(map(str, {*config} - _CONFIG_KEYS))
     if name not in _CLASS or not isinstance(params, Mapping) or params.get("legacy") or foreign:
         what = f"one with {', '.join(foreign)}" if foreign else f"the pipeline '{name}'"
         raise ModelError(f"'{path}' describes {what}; expected a plain {_CLASS[0]}, such as {MODEL}")
-    return params
+    if unknown := sorted(map(str, {*params} - _PARAMS)):
+        raise ModelError(
+            f"'{path}' gives its pipeline {', '.join(unknown)}, which is none of {', '.join(sorted(_PARAMS))}"
+        )
 
 
 def _inside(place: Any) -> bool:
@@ -346,10 +462,22 @@ def _open(folder: Path, device: str) -> Any:
 
         _check_gpu(device)
         try:
-            pipeline = Pipeline.from_pretrained(folder.resolve())
-            return pipeline.to(torch.device(device))
+            return Pipeline.from_pretrained(_with_networks(folder)).to(torch.device(device))
+        except ModelError:
+            raise
         except Exception as error:  # torch, lightning, pickle and pyannote each raise their own
             raise _unloadable(folder, device, error) from error
+
+
+def _with_networks(folder: Path) -> dict[str, Any]:
+    """Return the configuration in which the folder's networks stand in place of their names."""
+    from pyannote.audio.core.plda import PLDA
+
+    config = _config(folder)
+    parts = {part: _network(folder, part) for part in ("segmentation", "embedding")}
+    parts["plda"] = PLDA.from_pretrained(_place(folder, "plda"))
+    pipeline = {"name": _CLASS[0], "params": {**config["pipeline"]["params"], **parts}}
+    return {**config, "pipeline": pipeline}
 
 
 def _check_gpu(device: str) -> None:
