@@ -58,6 +58,7 @@ def test_an_open_reply_answers_or_declines(reply: str, outcome: Outcome) -> None
         (ILLNESS, "I do not have enough information to answer this question.", DONT_KNOW),
         (ILLNESS, "It was not stated.\nI don't know.", DONT_KNOW),
         (ILLNESS, "Ich weiß es nicht.", DONT_KNOW),
+        (ILLNESS, "From what he says in the audio, it is not clear what illness he has.", DONT_KNOW),
         (ASKED_HER, "The recording does not mention the price of the hotel.", DONT_KNOW),
         # They tell something beside it, or by it.
         (ILLNESS, "He has cancer; I'm not sure which kidney.", ANSWERED),

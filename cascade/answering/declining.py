@@ -101,8 +101,8 @@ def _simple_part(clause: str, asked: Sequence[str]) -> _Part:
 
 
 _HEARD = (
-    rf"(?: (?:{SOURCE}|the|this|that|what|is|was|given|provided|available|in|of|alone|"
-    r"i|have|has|been|me|to|said|heard))"
+    rf"(?: (?:{SOURCE}|the|this|that|what|is|was|given|provided|available|in|of|alone|he|she|they|"
+    r"i|have|has|been|me|to|said|says|heard))"
 )
 _LEAD = re.compile(
     r"^(?:(?:i am (?:very |so |really )?sorry|i apologi[sz]e|(?:my )?apologies|sorry|unfortunately|i am afraid|well|"
