@@ -51,6 +51,9 @@ _Wide = NDArray[np.float64]
 _Order = tuple[int, ...]
 """For each source of the stream, which source of the window it is."""
 
+MOST_SOURCES: Final = 4
+"""The order of the sources is found by trying all of them: 24 for four, 40320 for eight."""
+
 QUIET: Final = 1e-3
 """Less than this share (-30 dB) of the loudest window's power is a pause: noise, and the end of an echo."""
 
@@ -81,8 +84,19 @@ LEVEL_PRIOR: Final = 1e-3
 """How strongly the sources keep the levels that the model gave them, relative to each other: enough to decide where the
 mixture cannot (one source is a faint copy of the other), and 0.1 % of bias where it can."""
 
+SIGN_PRIOR: Final = 0.1
+"""What LEVEL_PRIOR is, for telling which source is upside down: two that are hardly different must not become each
+other's opposite for the sake of that difference, and a soft one not for a chance likeness with a loud one."""
+
 LEVEL_CORRECTION: Final = 10.0
 """A source becomes at most this much (20 dB) louder or softer against the others than the model made it."""
+
+CANCELLED: Final = 0.25
+"""Where less than this share (-6 dB) of the sources' power is left in their sum, they cancel each other: two voices are
+hardly alike, so it is the model that put into one source what it took away in the other."""
+
+LOUDER: Final = CANCELLED**-0.5
+"""A source comes out at most twice as loud (6 dB) as the mixture, in amplitude."""
 
 P56_MARGIN: Final = 10 ** (15.9 / 10)
 """A frame this far (15.9 dB) below the active-speech level is a pause (ITU-T P.56)."""
@@ -154,10 +168,13 @@ class Separator:
             overlap: tells whether two speak at once in a window (n_samples,) at 16 kHz; None: separate all windows.
 
         Raises:
-            ConfigError: the lengths do not fit each other, or `overlap` came without `encode`.
+            ConfigError: the lengths do not fit each other, there are too many sources, or `overlap` came without
+                `encode`.
         """
         self._window, self._hop, self._batch = seconds(window_s), seconds(hop_s), batch
         _check_lengths(window_s, hop_s, batch, encode)
+        if not 1 <= n_sources <= MOST_SOURCES:
+            raise ConfigError(f"all orders of the sources are tried: expected 1 to {MOST_SOURCES}, got {n_sources}")
         if overlap is not None and encode is None:
             raise ConfigError("when: overlap needs a speaker encoder to tell whose voice the rest is; got none")
         self._separate, self._overlap, self._n_sources = separate, overlap, n_sources
@@ -283,31 +300,56 @@ def resized(audio: Windows, n_samples: int) -> Windows:
 def in_level(sources: Samples, mixture: Samples) -> Samples:
     """Return sources (n_sources, n_samples) scaled so that they add up to the mixture (n_samples,), one gain for each.
 
-    Models trained by a scale-invariant measure give sources of any level. The gains minimise the squared error of the
-    sum, and keep close to one common gain where that decides nothing. No source changes by more than LEVEL_CORRECTION
-    against that common gain; the sum is never further from the mixture than with it. Silent sources stay silent.
+    Models trained by a scale-invariant measure give sources of any level and of either sign. A source that is part of
+    the mixture upside down is turned over. The gains then minimise the squared error of the sum, and keep close to one
+    common gain where that decides nothing. No source changes by more than LEVEL_CORRECTION against that common gain;
+    the sum is never further from the mixture than with it. Silent sources stay silent.
+
+    Where the sources nearly cancel each other, no common gain says how loud they are: each is what the mixture holds of
+    it by itself, or all are softer than that, if their sum is too loud. No source comes out louder than LOUDER times
+    the mixture, and the sum is never further from the mixture than silence is.
     """
-    wide = sources.astype(np.float64)
-    gains = _gains(wide @ wide.T, wide @ mixture.astype(np.float64))
+    wide, target = sources.astype(np.float64), mixture.astype(np.float64)
+    gains = _gains(wide @ wide.T, wide @ target, float(target @ target))
     return (gains[:, None] * wide).astype(np.float32)
 
 
-def _gains(gram: _Wide, target: _Wide) -> _Wide:
-    """Return the gains (n_sources,) from the sources' products with each other and with the mixture."""
-    energy = np.diag(gram)
-    active = energy > 0
-    total = float(gram.sum())
-    common = float(target.sum()) / total if total > 0 else 0.0
-    gains = np.zeros(len(energy))
-    if common == 0:
-        return gains
-    prior = LEVEL_PRIOR * energy[active]
-    best = np.linalg.solve(gram[np.ix_(active, active)] + np.diag(prior), target[active] + prior * common)
+def _gains(gram: _Wide, target: _Wide, power: float) -> _Wide:
+    """Return the gains (n_sources,) from the sources' products with each other and with the mixture, and its power."""
+    gains = np.zeros(len(gram))
+    active = np.diag(gram) > 0
+    if power > 0 and active.any():
+        gram, target = gram[np.ix_(active, active)], target[active]
+        signs = _signs(gram, target)
+        gains[active] = signs * _positive_gains(gram * np.outer(signs, signs), target * signs, power)
+    return gains
+
+
+def _signs(gram: _Wide, target: _Wide) -> _Wide:
+    """Return 1 for each source, and -1 for each one that the mixture holds upside down."""
+    best = np.linalg.solve(gram + np.diag(SIGN_PRIOR * np.diag(gram)), target)
+    return np.where(best < 0, -1.0, 1.0)
+
+
+def _positive_gains(gram: _Wide, target: _Wide, power: float) -> _Wide:
+    """Return the gains of sources that are not upside down."""
+    energy, total = np.diag(gram), float(gram.sum())
+    common = float(target.sum()) / total if total > CANCELLED * float(energy.sum()) else 0.0
+    if common <= 0:
+        alone = np.maximum(target, 0) / energy
+        together = float(alone @ gram @ alone)
+        softer: _Wide = alone * min(1.0, float(alone @ target) / together) if together > 0 else alone
+        return softer
+    prior = LEVEL_PRIOR * energy
+    best = np.linalg.solve(gram + np.diag(prior), target + prior * common)
     change = best / common - 1
-    most, least = LEVEL_CORRECTION - 1, 1 / LEVEL_CORRECTION - 1
+    # With the common gain a source is at most 1 / sqrt(CANCELLED) times as loud as the mixture, which LOUDER is.
+    loudest = LOUDER * np.sqrt(power / energy) / common - 1
+    most, least = np.clip(loudest, 0, LEVEL_CORRECTION - 1), 1 / LEVEL_CORRECTION - 1
     # The error is convex in the gains: it falls all the way from the common gain towards the best ones.
-    way = min([1.0, *(most / change[change > most]), *(least / change[change < least])])
-    gains[active] = common * (1 + way * change)
+    over, under = change > most, change < least
+    way = min([1.0, *(most[over] / change[over]), *(least / change[under])])
+    gains: _Wide = common * (1 + way * change)
     return gains
 
 

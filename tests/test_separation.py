@@ -325,14 +325,17 @@ def _snr_db(expected: Samples, given_: Samples) -> float:
 GAIN = st.floats(0.4, 2.5)
 
 
-@given(GAIN, GAIN, st.integers(0, 5))
-def test_levels_that_the_model_lost_are_found_again(first: float, second: float, seed: int) -> None:
+@given(GAIN, GAIN, st.sampled_from([1, -1]), st.sampled_from([1, -1]), st.integers(0, 5))
+def test_levels_and_signs_that_the_model_lost_are_found_again(
+    first: float, second: float, sign: int, other_sign: int, seed: int
+) -> None:
+    first, second = first * sign, second * other_sign
     sources = np.stack([noise(4000, seed), 0.3 * noise(4000, seed + 10)])
     scaled = sources * np.array([[first], [second]], np.float32)
     np.testing.assert_allclose(in_level(scaled, sources.sum(axis=0)), sources, rtol=0.02, atol=2e-3)
 
 
-@given(st.integers(0, 50), st.floats(0.0, 3.0), st.floats(-1, 1), st.floats(-2, 2))
+@given(st.integers(0, 50), st.floats(0.0, 3.0), st.floats(0, 1), st.floats(-0.9, 2))
 @settings(deadline=None)
 def test_the_sum_is_never_further_off_than_with_one_gain_for_all(
     seed: int, loudness: float, likeness: float, leak: float
@@ -347,6 +350,43 @@ def test_the_sum_is_never_further_off_than_with_one_gain_for_all(
     assert np.isfinite(scaled).all()
     assert _error(mixture, scaled.sum(axis=0)) <= _error(mixture, gain * total) + 1e-4
     assert _error(mixture, scaled.sum(axis=0)) <= _error(mixture, np.zeros(500)) + 1e-4
+
+
+@given(st.integers(0, 50), st.integers(1, 4), st.floats(0.0, 5.0), st.floats(-6, 1))
+@settings(deadline=None)
+def test_no_sources_whatever_come_out_loud_or_depend_on_their_signs(
+    seed: int, n_sources: int, common: float, own: float
+) -> None:
+    """They are alike but for their own part, of 10**own, and up to their signs: so they cancel, or nearly."""
+    random = np.random.default_rng(seed)
+    mixture, shared = random.standard_normal((2, 500)).astype(np.float32)
+    signs = random.choice([-1, 1], (n_sources, 1)).astype(np.float32)
+    sources = np.float32(10**own) * random.standard_normal((n_sources, 500)).astype(np.float32)
+    sources += np.float32(common) * signs * (shared + np.float32(random.uniform(-1, 1)) * mixture)
+    scaled = in_level(sources, mixture)
+    assert np.isfinite(scaled).all()
+    assert np.linalg.norm(scaled, axis=1).max() <= 2.001 * np.linalg.norm(mixture)
+    assert _error(mixture, scaled.sum(axis=0)) <= _error(mixture, np.zeros(500)) + 1e-3
+    flips = random.choice([-1, 1], (n_sources, 1)).astype(np.float32)
+    np.testing.assert_allclose(in_level(flips * sources, mixture), scaled, atol=1e-5)
+
+
+def test_sources_that_cancel_each_other_are_what_the_mixture_holds_of_them() -> None:
+    """The model put into one source what it took away in the other; of the mixture there is little in both."""
+    mixture, hiss = noise(4000), noise(4000, 1)
+    hiss -= mixture * (hiss @ mixture) / (mixture @ mixture)
+    sources = np.stack([hiss + 0.01 * mixture, -hiss + 0.01 * mixture])
+    scaled = in_level(sources, mixture)
+    share = 0.01 * float(mixture @ mixture) / np.square(sources, dtype=np.float64).sum(axis=1)
+    np.testing.assert_allclose(scaled, share[:, None] * sources, atol=1e-6)
+    assert np.abs(scaled).max() < 0.02 * np.abs(mixture).max()
+
+
+def test_more_sources_than_orders_can_be_tried_for_are_refused() -> None:
+    Separator(halves, rate=SAMPLE_RATE, n_sources=4)
+    for n_sources in (0, 5, 12):
+        with pytest.raises(ConfigError, match=f"expected 1 to 4, got {n_sources}"):
+            Separator(halves, rate=SAMPLE_RATE, n_sources=n_sources)
 
 
 def _error(mixture: Samples, total: NDArray[Any]) -> float:
@@ -377,9 +417,13 @@ def test_a_faint_source_is_not_raised_to_make_up_for_a_bad_one() -> None:
     assert change.max() > 5, "the bound was put to the test"
 
 
+def test_the_mixture_and_its_opposite_are_half_of_it_each() -> None:
+    mixture = noise(4000)
+    np.testing.assert_allclose(in_level(np.stack([mixture, -mixture]), mixture), [mixture / 2] * 2, rtol=1e-5)
+
+
 def test_sources_of_nothing_like_the_mixture_are_silent_not_loud() -> None:
     mixture = noise(4000)
-    assert not in_level(np.stack([mixture, -mixture]), mixture).any()
     assert not in_level(np.zeros((2, 4000), np.float32), mixture).any()
     assert not in_level(np.stack([mixture, mixture]), np.zeros(4000, np.float32)).any()
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from cascade.errors import ConfigError, MissingExtraError, ModelError
+from cascade.separation import MOST_SOURCES
 from cascade.types import Samples
 
 HYPERPARAMETERS: Final = "hyperparams.yaml"
@@ -42,9 +43,6 @@ _TAGS: Final = frozenset({"!ref", "!copy", "!apply:torch.manual_seed", *(f"!new:
 """Recipes seed torch before they make a network; that function does nothing else, whatever it is given."""
 
 _PLAIN_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str"))
-
-MOST_SOURCES: Final = 4
-"""The order of the sources is found by trying all of them: 24 for four, 40320 for eight."""
 
 _UNSAFE_TORCH: Final = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 """An environment variable by which torch.load runs what is in a file unless it is told otherwise in each call."""
