@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from cascade.config import CascadeConfig, load_config
 from cascade.errors import ModelError
 from cascade.machine import Gpu, Machine
 from cascade.manifests import manifests
+from cascade.output.enrolments import EncoderVersion, Enrolments, KeptEnrolment
 from cascade.pipeline import Cascade, load_stages
 from cascade.settings import AnswererSettings, StreamSettings
 from cascade.types import SAMPLE_RATE, AdmittedTurn, AudioChunk, Mode, SeparatedChunk, SpeakerTurn, Utterance
@@ -72,6 +74,39 @@ def test_an_enrolment_needs_no_hold_and_must_be_there(tmp_path: Path) -> None:
     assert report.rows[2].lookahead_s == 0
     (problem,) = report.problems
     assert str(problem) == f"the enrolment '{missing}' does not exist; name a recording of the main speaker alone"
+
+
+def test_an_enrolment_that_is_kept_must_be_there_and_of_the_right_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CASCADE_ENROLMENTS", str(tmp_path))
+    config, store = CONFIG.with_enrolment(["me"]), Enrolments.usual()
+    (problem,) = examine(config).problems
+    assert str(problem).startswith("no enrolment is kept under the name 'me', and no such file is there; keep one with")
+    assert CONFIG.encoder is not None
+    kept = KeptEnrolment(
+        format=1,
+        made=date(2026, 11, 30),
+        speech_s=8.9,
+        encoder=CONFIG.encoder,
+        dimension=1,
+        embedding=(1.0,),
+        level_db=None,
+    )
+    store.keep("me", kept, replace=False)
+    report = examine(config)
+    assert report.problems == ()
+    assert report.rows[2].lookahead_s == 0
+    assert "enrolled: me (d-vector-ge2e, 8.9 s of speech, made 2026-11-30)" in report.notes
+    other = kept.model_copy(update={"encoder": EncoderVersion(name="other", sha256="0" * 64)})
+    store.keep("me", other, replace=True)
+    report = examine(config)
+    (problem,) = report.problems
+    assert problem.what.startswith(
+        "the enrolment 'me' is of the speaker encoder other (000000000000...), and this conf"
+    )
+    assert problem.fix.startswith("make it anew: python -m cascade enrol RECORDING --name me --replace")
+    assert not [note for note in report.notes if note.startswith("enrolled")]
 
 
 def test_a_whisper_of_the_users_own_must_be_there(tmp_path: Path) -> None:

@@ -233,6 +233,38 @@ def test_general_mode_labels_everyone(tmp_path: Path) -> None:
     assert "withheld]" not in out
 
 
+def test_a_voice_is_enrolled_listed_used_and_forgotten(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    kept = {"CASCADE_ENROLMENTS": str(data)}
+    short(tmp_path / "s.wav")
+    assert cascade("enrolled", cwd=tmp_path, **kept) == (0, f"nobody is enrolled in {data}\n", "")
+    code, out, err = cascade("enrol", ENROLMENT, "--name", "me", cwd=tmp_path, **kept)
+    file = data / "me.json"
+    assert (code, err) == (0, "")
+    assert out == f"enrolled me: the embedding, and nothing of the audio, is in {file}\n"
+    code, out, err = cascade("enrolled", cwd=tmp_path, **kept)
+    head, row = out.splitlines()
+    assert (code, head.split()) == (0, ["name", "encoder", "made", "speech"])
+    assert row.split()[:2] == ["me", "d-vector-ge2e"]
+    assert not set(re.findall(r"-?\d\.\d{4,}", out))
+
+    code, out, err = cascade(*RUN, "s.wav", "--enrolment", "mee", cwd=tmp_path, **kept)
+    assert (code, out) == (2, "")
+    assert err == "error: no enrolment is kept under the name 'mee', and no such file is there; kept are: me\n"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({**record, "made": "2020-02-29"}))
+    code, out, err = cascade(*RUN, "s.wav", "--enrolment", "me", cwd=tmp_path, **kept)
+    assert (code, len(err.splitlines())) == (0, 1)
+    assert err.startswith("warning: the enrolment 'me' is older than a year (made 2020-02-29); make it anew: ")
+
+    file.chmod(0o644)
+    code, out, err = cascade("enrolled", cwd=tmp_path, **kept)
+    assert (code, out) == (1, "")
+    assert err.startswith("error: the enrolment 'me' is open to other users")
+    assert cascade("forget", "me", cwd=tmp_path, **kept) == (0, f"deleted {file}\n", "")
+    assert not any(data.iterdir())
+
+
 def test_an_enrolment_with_two_voices_in_turn_is_refused(tmp_path: Path) -> None:
     mine = soundfile.read(ENROLMENT, dtype="float32")[0]
     other = soundfile.read(TALK, dtype="float32")[0][int(12.8 * 16_000) : int(15.4 * 16_000)]

@@ -18,6 +18,7 @@ from cascade.backends import pyannote
 from cascade.config import CascadeConfig, find_config, load_config
 from cascade.errors import ConfigError, EnrolmentError, ModelError
 from cascade.gate import OverlapPolicy
+from cascade.manifests import checksums, manifests
 from cascade.packaged import data_folder
 from cascade.settings import MainSpeakerSettings, OpenAISettings, SepFormerSettings, stages_by_name
 from cascade.stage import Chain
@@ -118,6 +119,48 @@ def test_with_enrolment_changes_nothing_else(write: Write) -> None:
     assert the_gate(other).enrolment == (Path("you.wav"),)
     assert the_gate(other).threshold == 0.6
     assert other.with_enrolment(the_gate(config).enrolment) == config
+
+
+def test_an_enrolment_is_a_file_or_else_the_name_of_one_that_is_kept(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CASCADE_ENROLMENTS", str(tmp_path / "kept"))
+    path = write(gate("enrolment: me"))
+    assert the_gate(load_config(path)).enrolment == (tmp_path / "kept" / "me.json",)
+    assert load_config(path).with_enrolment(["me"]) == load_config(path)
+    (tmp_path / "me").touch()  # beside the configuration
+    assert the_gate(load_config(path)).enrolment == (tmp_path / "me",)
+    assert the_gate(load_config(path).with_enrolment(["me"])).enrolment == (tmp_path / "kept" / "me.json",)
+
+
+@pytest.mark.parametrize(
+    ("stage", "encoder"),
+    [
+        ("online_clustering", "d-vector-ge2e"),
+        ("pyannote", "speaker-diarization-community-1"),
+        ("loudest_source", None),
+    ],
+)
+def test_the_gate_knows_whose_embeddings_it_is_given(write: Write, stage: str, encoder: str | None) -> None:
+    found = load_config(write(CHAIN.replace("online_clustering", stage))).encoder
+    assert (None if found is None else found.name) == encoder
+
+
+def test_an_encoder_of_one_file_has_that_files_sha256_and_more_files_count_together(
+    write: Write, tmp_path: Path
+) -> None:
+    one = load_config(write(CHAIN)).encoder
+    assert one is not None
+    assert one.sha256 == next(iter(checksums(manifests()["d-vector-ge2e"]).values()))
+    own = tmp_path / "own"
+    own.mkdir()
+    config = load_config(write(CHAIN.replace("use: online_clustering", f"use: pyannote\n    model: {own}")))
+    found = set()
+    for name in ("config.yaml", "a.bin", "b.bin"):
+        (own / name).write_text(name)
+        found.add(config.encoder)
+    (own / "b.bin").write_text("another encoder")
+    assert len({*found, config.encoder}) == 4
 
 
 def test_with_enrolment_needs_a_stage_that_enrols(write: Write) -> None:

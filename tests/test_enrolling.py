@@ -1,0 +1,219 @@
+"""Enrolling under a name, around fakes that hear the tone code of tests/canary.py; whether an enrolment still fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cascade.config import CascadeConfig, load_config
+from cascade.enrolling import DRIFTED, OLD_DAYS, Watch, enrol
+from cascade.errors import ConfigError, EnrolmentError, NotReadyError
+from cascade.output.enrolments import EncoderVersion, Enrolments
+from cascade.pipeline import Cascade, Listening
+from cascade.settings import D_VECTOR, MainSpeakerSettings, StageMaker, StreamSettings, kept_of, profile_of
+from cascade.stage import Chain
+from cascade.types import AudioChunk, Mode, Span
+from tests.canary import BYSTANDERS_ONLY, ENROLMENT, SCENE, Models, Scene, cascade_of
+
+CONFIG = load_config("ondevice.yaml")
+TODAY = date(2026, 11, 30)
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    return ENROLMENT.write(tmp_path / "alone.wav")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Enrolments:
+    monkeypatch.setenv("CASCADE_ENROLMENTS", str(tmp_path / "kept"))
+    return Enrolments.usual()
+
+
+@pytest.fixture
+def mine(recording: Path, store: Enrolments) -> Path:
+    return enrolled(recording)
+
+
+def enrolled(recording: Path, *, config: CascadeConfig = CONFIG, replace: bool = False, today: date = TODAY) -> Path:
+    return enrol(config, [recording], "me", replace=replace, today=today, load=Models().load)
+
+
+def heard(config: CascadeConfig, scene: Scene, mode: Mode = Mode.SELECTIVE) -> Cascade:
+    cascade = cascade_of(config, Models(), mode)
+    for _ in cascade.listen([AudioChunk(Span(0, len(scene.audio)), scene.audio)]):
+        pass
+    return cascade
+
+
+# --- keeping ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_embedding_is_kept_and_nothing_of_the_audio(recording: Path, mine: Path, store: Enrolments) -> None:
+    kept = store.read("me")
+    assert (kept.made, kept.encoder.name) == (TODAY, "d-vector-ge2e")
+    assert 3 < kept.speech_s < len(ENROLMENT.audio) / 16_000
+    assert [path for path in store.folder.rglob("*") if path.is_file()] == [mine]
+    # As many numbers as the embedding has, and none of them from the audio.
+    assert kept.dimension == len(kept.embedding) < 1000
+    assert not {float(sample) for sample in ENROLMENT.audio} & set(kept.embedding) - {0.0}
+
+
+def test_a_name_admits_what_its_recording_admits(recording: Path, mine: Path) -> None:
+    by_name, by_file = (heard(CONFIG.with_enrolment([given]), SCENE) for given in ("me", recording))
+    assert by_name.listening.decisions == by_file.listening.decisions
+    assert by_name.transcript == by_file.transcript
+    assert any(decision.admitted for decision in by_name.listening.decisions)
+    assert not all(decision.admitted for decision in by_name.listening.decisions)
+
+
+def test_a_profile_comes_back_as_it_was(recording: Path) -> None:
+    hearing = Models()
+    stages = [hearing.load(stage, Chain) for stage in CONFIG.stream[:2]]  # type: ignore[arg-type]
+    gate = MainSpeakerSettings(use="main_speaker", enrolment=(recording,))
+    profile, speech_s = gate.hear(lambda: Chain([make(Mode.SELECTIVE) for make in stages]))
+    back = profile_of(kept_of(profile, speech_s, EncoderVersion(name="tones", sha256="ab" * 32), TODAY))
+    assert back.total.dtype == profile.total.dtype == np.float32
+    np.testing.assert_array_equal(back.total, profile.total)
+    assert back.level_db == profile.level_db or np.isnan([back.level_db, profile.level_db]).all()
+
+
+def test_only_the_stages_in_front_of_the_gate_are_loaded(recording: Path, store: Enrolments) -> None:
+    models, loaded = Models(), list[str]()
+
+    def load(settings: StreamSettings, before: Any) -> StageMaker:
+        loaded.append(settings.use)
+        return models.load(settings, before)
+
+    enrol(CONFIG, [recording], "me", replace=False, today=TODAY, load=load)
+    assert loaded == ["mixture", "online_clustering"]
+
+
+def test_a_taken_name_is_refused_before_anything_is_heard(recording: Path, mine: Path) -> None:
+    before = mine.read_bytes()
+    with pytest.raises(EnrolmentError, match="add --replace"):
+        enrol(CONFIG, [recording], "me", replace=False, today=TODAY, load=lambda *_: pytest.fail("it was heard"))
+    assert mine.read_bytes() == before
+    assert enrolled(recording, replace=True, today=TODAY + timedelta(1)) == mine
+    assert mine.read_bytes() != before
+
+
+def test_two_voices_are_refused_and_nothing_is_kept(tmp_path: Path, store: Enrolments) -> None:
+    with pytest.raises(EnrolmentError, match=r"two\.wav: more than one voice"):
+        enrolled(SCENE.write(tmp_path / "two.wav"))
+    assert store.names() == []
+
+
+def test_recordings_are_needed(store: Enrolments, tmp_path: Path) -> None:
+    with pytest.raises(NotReadyError, match=r"nobody\.wav' does not exist; name a recording"):
+        enrolled(tmp_path / "nobody.wav")
+    with pytest.raises(NotReadyError, match="/me' does not exist"):
+        enrolled(Path("me"))  # never one that is kept
+
+
+def test_a_configuration_without_a_gate_is_refused(recording: Path, store: Enrolments) -> None:
+    with pytest.raises(ConfigError, match="add 'use: main_speaker'"):
+        enrolled(recording, config=load_config("sepformer_whisper_gpt4o"))
+
+
+# --- using ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_of_another_encoder_is_refused_when_it_is_loaded(mine: Path, store: Enrolments) -> None:
+    other = store.read("me").model_copy(update={"encoder": EncoderVersion(name="other", sha256="00" * 32)})
+    store.keep("me", other, replace=True)
+    with pytest.raises(
+        EnrolmentError, match=r"of the speaker encoder other \(0{12}\.\.\.\), and this .* d-vector-ge2e"
+    ):
+        cascade_of(CONFIG.with_enrolment(["me"]), Models())
+
+
+def test_where_the_encoder_is_not_known_it_is_refused(mine: Path) -> None:
+    with pytest.raises(EnrolmentError, match="this configuration has none"):
+        MainSpeakerSettings(use="main_speaker", enrolment=(mine,)).load(Chain)  # type: ignore[arg-type]
+
+
+def test_one_that_is_kept_stands_for_itself(recording: Path, mine: Path) -> None:
+    with pytest.raises(EnrolmentError, match="give it alone, or recordings only"):
+        cascade_of(CONFIG.with_enrolment(["me", recording]), Models())
+
+
+# --- whether it still fits --------------------------------------------------------------------------------------------
+
+
+class Learned:
+    """A gate that learned so much."""
+
+    lookahead = 0
+
+    def __init__(self, similarity: float | None) -> None:
+        self.similarity_to_enrolment = similarity
+
+    def push(self, turn: object, /) -> Sequence[Any]:
+        return []
+
+    def flush(self) -> Sequence[Any]:
+        return []
+
+
+def warned(config: CascadeConfig, *listenings: Listening, today: date = TODAY) -> list[str]:
+    watch = Watch(config)
+    for listening in listenings:
+        watch.look_at(listening)
+    return list(watch.warnings(today))
+
+
+def learned(*similarities: float | None) -> Iterator[Listening]:
+    return (Listening([("main_speaker", Learned(similarity))]) for similarity in similarities)
+
+
+def test_one_that_fits_needs_no_words(mine: Path) -> None:
+    config = CONFIG.with_enrolment(["me"])
+    assert warned(config, heard(config, SCENE).listening, *learned(0.9, None)) == []
+    assert warned(config, today=TODAY + timedelta(OLD_DAYS)) == []
+
+
+def test_one_older_than_a_year_is_said_with_what_makes_it_anew(mine: Path) -> None:
+    (line,) = warned(CONFIG.with_enrolment(["me"]), today=TODAY + timedelta(OLD_DAYS + 1))
+    assert line == (
+        "the enrolment 'me' is older than a year (made 2026-11-30); "
+        "make it anew: python -m cascade enrol RECORDING --name me --replace --config CONFIG"
+    )
+
+
+def test_drift_is_said_once_for_all_recordings(mine: Path) -> None:
+    limit = DRIFTED[D_VECTOR]
+    assert warned(CONFIG.with_enrolment(["me"]), *learned(limit, 0.9)) == []
+    old = TODAY + timedelta(OLD_DAYS + 1)
+    (line,) = warned(CONFIG.with_enrolment(["me"]), *learned(0.9, limit - 0.01, limit - 0.05, None), today=old)
+    assert "is less like the enrolment 'me' than usual (similarity 0.73, expected 0.78 at least)" in line
+    assert line.endswith("python -m cascade enrol RECORDING --name me --replace --config CONFIG")
+
+
+def test_drift_from_a_recording_has_another_remedy(recording: Path) -> None:
+    (line,) = warned(CONFIG.with_enrolment([recording]), *learned(0.5))
+    assert line.endswith("; record the main speaker anew, alone")
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_voice_that_was_not_heard_at_all_is_said(mine: Path, mode: Mode) -> None:
+    config = CONFIG.with_enrolment(["me"])
+    absent, there = (heard(config, scene, mode).listening for scene in (BYSTANDERS_ONLY, SCENE))
+    (line,) = warned(config, absent)
+    assert line.startswith("the voice of the enrolment 'me' was not heard at all; if that person spoke, ")
+    assert warned(config, absent, there) == []
+
+
+def test_without_an_enrolment_nothing_is_said() -> None:
+    assert warned(CONFIG, heard(CONFIG, SCENE).listening, *learned(0.1)) == []
+
+
+def test_one_that_was_forgotten_meanwhile_does_no_harm(mine: Path, store: Enrolments) -> None:
+    config = CONFIG.with_enrolment(["me"])
+    store.forget("me")
+    assert warned(config, *learned(0.1)) == []
