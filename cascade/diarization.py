@@ -492,6 +492,11 @@ _FADE: Final = seconds(0.005)
 """Samples over which a turn goes from the mixture to a source and back, so that no click is cut into it."""
 
 
+TOLD_OVERLAP: Final = seconds(0.05)
+"""A turn counts as overlapped where others speak in it for so long together, or for half of it. Where turns change, two
+stretches share a frame of the model (17 ms for pyannote), or a sample by rounding: no word is heard in that."""
+
+
 class Stretch(NamedTuple):
     """A span in which one speaker speaks."""
 
@@ -613,7 +618,7 @@ class _Cutter:
             samples=samples,
             embedding=np.full(1, np.nan, np.float32) if embedding is None else embedding,
             level_db=level_db(samples),
-            overlapped=bool(others),
+            overlapped=sum(len(other.span) for other in others) >= min(TOLD_OVERLAP, len(turn.span) / 2),
         )
 
     def _others(self, turn: Stretch) -> list[Stretch]:

@@ -147,6 +147,28 @@ def test_speech_that_only_touches_a_turn_is_no_overlap() -> None:
     assert [turn.overlapped for turn in turns] == [False, False]
 
 
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [
+        ([Span(15_999, 32_000)], False),
+        ([Span(16_000 - 799, 32_000)], False),
+        ([Span(16_000 - 800, 32_000)], True),
+        ([Span(4000, 4270), Span(8000, 8270)], False),
+        ([Span(4000, 4270), Span(8000, 8270), Span(12_000, 12_270)], True),
+    ],
+)
+def test_an_overlap_in_which_no_word_is_heard_does_not_count(others: list[Span], told: bool) -> None:
+    speech = [stretch(A, 0, 1), *(Stretch(span, B) for span in others)]
+    (turn,) = hear(model([stretch(A, 0, 1)], speech), noise(2))
+    assert turn.overlapped is told
+
+
+def test_a_turn_that_is_shorter_than_such_an_overlap_can_be_overlapped() -> None:
+    speech = [stretch(A, 1, 1.04), stretch(B, 1.02, 1.5)]
+    (turn,) = hear(model([stretch(A, 1, 1.04)], speech), noise(2))
+    assert turn.overlapped
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("b_level", [0.03, 0.2, 0.6])
 def test_where_two_speak_a_turn_holds_its_speakers_source(swapped: bool, b_level: float) -> None:
