@@ -68,12 +68,18 @@ def test_cached_tokens_are_cheaper() -> None:
         ({"prompt_tokens": 0, "completion_tokens": 1}, None),
         ({"prompt_tokens": 9, "completion_tokens": None}, None),
         ({"prompt_tokens": 9.5, "completion_tokens": 1}, None),
+        ({"prompt_tokens": True, "completion_tokens": 1}, None),
+        ({"prompt_tokens": 100, "completion_tokens": 16}, Usage(100, 0, 16)),
+        ({"prompt_tokens": 101, "completion_tokens": 1}, None),
+        ({"prompt_tokens": 9, "completion_tokens": 17}, None),
+        ({"prompt_tokens": 10**9, "completion_tokens": 2}, None),
+        ({"prompt_tokens": 9, "completion_tokens": 10**400}, None),
         (None, None),
         ("many", None),
     ],
 )
 def test_only_what_can_be_right_is_counted(counted: Any, expected: Usage | None) -> None:
-    assert usage_of({"usage": counted}) == expected
+    assert usage_of({"usage": counted}, Usage(100, completion=16)) == expected
 
 
 def test_a_limit_needs_a_price() -> None:

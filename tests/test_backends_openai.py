@@ -55,6 +55,8 @@ OPTIONS = ("nine", "ten", "eleven", "I don't know")
 QUESTION = question_of("Which platform?", OPTIONS)
 OPEN = question_of("Which platform?")
 PROMPTS = ChatPrompts(Prompt("{transcript}\n{question}\n{options}\nLetter:"), Prompt("{transcript}\n{question}"))
+COUNTED = {"prompt_tokens": 100, "completion_tokens": 2}
+"""What a server may count for these short prompts."""
 ADMITTED = Admission(Mode.GENERAL, AdmitReason.GENERAL_MODE, math.nan, math.nan)
 HEARD = Transcript.of(
     [
@@ -700,11 +702,25 @@ def test_requests_are_spaced_by_requests_per_minute(load: Ask, time: FakeTime) -
 
 
 def test_requests_are_spaced_by_the_tokens_that_they_took(load: Ask, time: FakeTime) -> None:
-    with serving(in_turn(good("A", usage={"prompt_tokens": 990, "completion_tokens": 10}))) as server:
-        answerer = load(server, tokens_per_minute=60_000)
+    with serving(in_turn(good("A", usage={"prompt_tokens": 90, "completion_tokens": 10}))) as server:
+        answerer = load(server, tokens_per_minute=6_000)
         for number in range(5):
             answerer.answer(question_of(f"Which, {number}?", OPTIONS), HEARD)
     assert time.slept == pytest.approx([1.0] * 4)
+
+
+@pytest.mark.parametrize("usage", [(10**9, 2), (100, 10**15), (100, 10**400)])
+def test_a_count_that_cannot_be_is_not_believed(load: Ask, time: FakeTime, usage: tuple[int, int]) -> None:
+    """Neither for the time until the next question, nor for the cost: the most that was possible is reserved."""
+    counted = dict(zip(("prompt_tokens", "completion_tokens"), usage, strict=True))
+    with serving(in_turn(good("A", usage=counted))) as server:
+        answerer = load(server, tokens_per_minute=6_000, prices=priced(server, Price(1e6, 1e6, 1e6)))
+        prompt = answerer.request(QUESTION, HEARD)["messages"][0]["content"]
+        for _ in range(2):
+            answerer.answer(QUESTION, HEARD)
+    assert time.slept == pytest.approx([(len(prompt) / 4 + 16) / 100])
+    assert (answerer.spent.cost, answerer.spent.prompt_tokens) == (0, 0)
+    assert answerer.spent.unsure_cost == pytest.approx(2 * (len(prompt) + openai.MESSAGE_TOKENS + 16))
 
 
 def test_no_more_requests_than_places_are_under_way(load: Ask) -> None:
@@ -730,14 +746,14 @@ def test_no_more_requests_than_places_are_under_way(load: Ask) -> None:
 
 
 def test_tokens_and_cost_are_those_that_the_server_counted(load: Ask) -> None:
-    usage = {"prompt_tokens": 1000, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": 600}}
+    usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 60}}
     with serving(in_turn(fault(500), good("A", usage=usage))) as server:
         answerer = load(server, prices=priced(server, Price(2.5, 1.25, 10.0)))
         answerer.answer(QUESTION, HEARD)
     spent = answerer.spent
     assert (spent.requests, spent.answered, spent.from_cache) == (2, 1, 0)
-    assert (spent.prompt_tokens, spent.cached_tokens, spent.completion_tokens) == (1000, 600, 20)
-    assert spent.cost == pytest.approx((400 * 2.5 + 600 * 1.25 + 20 * 10) / 1e6)
+    assert (spent.prompt_tokens, spent.cached_tokens, spent.completion_tokens) == (100, 60, 5)
+    assert spent.cost == pytest.approx((40 * 2.5 + 60 * 1.25 + 5 * 10) / 1e6)
     assert spent.unsure_cost == 0
 
 
@@ -753,7 +769,7 @@ def test_tokens_and_cost_are_those_that_the_server_counted(load: Ask) -> None:
     ids=["no completion", "hangs up", "no usage", "usage in words", "negative usage"],
 )
 def test_what_may_have_been_charged_is_told_apart(load: Ask, played: Play) -> None:
-    with serving(in_turn(played, good("A"))) as server:
+    with serving(in_turn(played, good("A", usage=COUNTED))) as server:
         answerer = load(server, prices=priced(server, Price(1e6, 1e6, 1e6)))
         answerer.answer(QUESTION, HEARD)
         prompt = answerer.request(QUESTION, HEARD)["messages"][0]["content"]
@@ -772,11 +788,11 @@ def test_without_a_price_the_cost_is_unknown_and_a_limit_is_refused(load: Ask) -
 
 
 def test_a_price_that_is_given_wins_over_the_table_and_makes_a_limit_possible(load: Ask) -> None:
-    usage = {"prompt_tokens": 1000, "completion_tokens": 100}
+    usage = {"prompt_tokens": 100, "completion_tokens": 10}
     with serving(in_turn(good("A", usage=usage))) as server:
         table = priced(server, Price(1e6, 1e6, 1e6))
         free = load(server, max_cost=0.0, price=Price(0, 0, 0), prices=table)
-        dear = load(server, max_cost=1.0, price=Price(100, 100, 1000))
+        dear = load(server, max_cost=1.0, price=Price(1000, 1000, 10_000))
         for answerer in (free, dear):
             answerer.answer(QUESTION, HEARD)
     assert [free.spent.cost, dear.spent.cost] == pytest.approx([0, 0.1 + 0.1])
@@ -921,7 +937,7 @@ def test_of_ten_thousand_questions_and_a_fifth_of_faults_none_is_lost_or_asked_t
             played["fault"] += 1
             return dice.choice(FAULTS)
         answered[number] += 1
-        return good("ACD"[number % 3])
+        return good("ACD"[number % 3], usage=COUNTED)
 
     with serving(_play) as server:
         answerer = load(server, concurrency=16, prices=priced(server, Price(2.5, 1.25, 10.0)))
@@ -933,8 +949,8 @@ def test_of_ten_thousand_questions_and_a_fifth_of_faults_none_is_lost_or_asked_t
     assert played["fault"] > SHARE_OF_FAULTS * QUESTIONS
     spent = answerer.spent
     assert (spent.answered, spent.requests) == (QUESTIONS, QUESTIONS + played["fault"])
-    assert (spent.prompt_tokens, spent.completion_tokens) == (500 * QUESTIONS, 2 * QUESTIONS)
-    assert spent.cost == pytest.approx(QUESTIONS * (500 * 2.5 + 2 * 10) / 1e6)
+    assert (spent.prompt_tokens, spent.completion_tokens) == (100 * QUESTIONS, 2 * QUESTIONS)
+    assert spent.cost == pytest.approx(QUESTIONS * (100 * 2.5 + 2 * 10) / 1e6)
 
 
 # --- a real server ----------------------------------------------------------------------------------------------------

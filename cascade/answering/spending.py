@@ -23,17 +23,22 @@ class Usage:
     completion: int = 0
 
 
-def usage_of(completion: Mapping[str, Any]) -> Usage | None:
-    """Return what the server says that it counted, None where it says nothing that can be right."""
+def usage_of(completion: Mapping[str, Any], most: Usage) -> Usage | None:
+    """Return what the server says that it counted, None where it says nothing that can be right.
+
+    More than `most` is not believed: it would go into the cost, and into the time that the next request waits.
+    """
     counted = completion.get("usage")
     if not isinstance(counted, Mapping):
         return None
     details = counted.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
     prompt, completed = counted.get("prompt_tokens"), counted.get("completion_tokens")
-    if not isinstance(prompt, int) or not isinstance(completed, int) or prompt <= 0 or completed < 0:
+    if type(prompt) is not int or type(completed) is not int:  # true is an int too
         return None
-    return Usage(prompt, min(prompt, max(0, cached)) if isinstance(cached, int) else 0, completed)
+    if not 0 < prompt <= most.prompt or not 0 <= completed <= most.completion:
+        return None
+    return Usage(prompt, min(prompt, max(0, cached)) if type(cached) is int else 0, completed)
 
 
 @final

@@ -394,7 +394,7 @@ class OpenAIAnswerer:
             usage, billed = None, True
             try:
                 completion = self._send(request)
-                usage = usage_of(completion)
+                usage = usage_of(completion, most)
                 reply = _whole_reply(completion, usage, prompt)
             except FaultError as fault:
                 billed = fault.billed
