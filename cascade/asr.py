@@ -33,6 +33,18 @@ LOW_LOG_PROBABILITY: Final = -1.0
 HIGH_COMPRESSION_RATIO: Final = 2.4
 """Whisper's own thresholds (https://github.com/openai/whisper/blob/main/whisper/transcribe.py)."""
 
+# fmt: off
+LANGUAGES: Final = frozenset({
+    "af", "am", "ar", "as", "az", "ba", "be", "bg", "bn", "bo", "br", "bs", "ca", "cs", "cy", "da", "de", "el", "en",
+    "es", "et", "eu", "fa", "fi", "fo", "fr", "gl", "gu", "ha", "haw", "he", "hi", "hr", "ht", "hu", "hy", "id", "is",
+    "it", "ja", "jw", "ka", "kk", "km", "kn", "ko", "la", "lb", "ln", "lo", "lt", "lv", "mg", "mi", "mk", "ml", "mn",
+    "mr", "ms", "mt", "my", "ne", "nl", "nn", "no", "oc", "pa", "pl", "ps", "pt", "ro", "ru", "sa", "sd", "si", "sk",
+    "sl", "sn", "so", "sq", "sr", "su", "sv", "sw", "ta", "te", "tg", "th", "tk", "tl", "tr", "tt", "uk", "ur", "uz",
+    "vi", "yi", "yo", "yue", "zh",
+})
+# fmt: on
+"""Codes of the languages that Whisper knows; all of them only from large-v3 on, and an English-only model just one."""
+
 _PAUSE_GRID: Final = seconds(0.01)
 _PAUSE_CELLS: Final = 20
 """A pause is looked for in steps of 10 ms, as the quietest 0.2 s."""

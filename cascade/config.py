@@ -295,7 +295,8 @@ def _explain(problem: Mapping[str, Any], document: _Document) -> str:
             return f"{where}: '{key}:' is missing"
     if kind in _EXPECTED:
         return f"{where}: {key}: {_EXPECTED[kind]}, got {_kind(problem['input'])}"
-    return f"{where}: {key}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+    message = problem["msg"].removeprefix("Value error, ")  # pydantic's, before what a validator of settings.py says
+    return f"{where}: {key}: {message[0].lower()}{message[1:]}"
 
 
 def _stage_at(location: Sequence[str | int]) -> type[Settings] | None:

@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from cascade.answering.chat import Sampling, ShowsRequest, chat_request, load_prompts
 from cascade.answering.questions import Answerer
 from cascade.answering.spending import MILLION, Price, read_prices
-from cascade.asr import Recogniser, Transcriber
+from cascade.asr import LANGUAGES, Recogniser, Transcriber
 from cascade.audio import read_audio
 from cascade.backends import dvector, extractive, faster_whisper, llamacpp, openai, pyannote, sepformer, silero, whisper
 from cascade.diarization import (
@@ -303,6 +303,14 @@ class PyannoteSettings(StreamSettings):
     batch_size: int | None = Field(None, ge=1, le=1024)
     pause_s: float = Field(0.5, ge=0, le=5)
 
+    @field_validator("max_speakers")
+    @classmethod
+    def _at_least_as_many(cls, max_speakers: int | None, info: ValidationInfo) -> int | None:
+        min_speakers = info.data.get("min_speakers")
+        if max_speakers is not None and min_speakers is not None and max_speakers < min_speakers:
+            raise ValueError(f"expected at least min_speakers, {min_speakers}, got {max_speakers}")
+        return max_speakers
+
     @property
     def models(self) -> tuple[str, ...]:
         """The pipeline, unless it is the user's own."""
@@ -503,6 +511,15 @@ class EveryoneSettings(StreamSettings):
         return Everyone
 
 
+def _known(language: str | None, *, english_only: bool) -> str | None:
+    """Return a language that Whisper knows; ValueError says what is expected."""
+    if language is not None and language not in LANGUAGES:
+        raise ValueError(f"expected the code of a language that Whisper knows, such as en or de, got {language}")
+    if english_only and language not in (None, "en"):
+        raise ValueError(f"that size of Whisper knows English only: expected en, got {language}")
+    return language
+
+
 class WhisperSettings(StreamSettings):
     """Whisper by OpenAI's own package; size is large-v3, or a checkpoint file of the user's own."""
 
@@ -515,6 +532,18 @@ class WhisperSettings(StreamSettings):
     fp16: bool = False
     language: str | None = Field("en", min_length=2, max_length=3)
     beam_size: int = Field(1, ge=1, le=20)
+
+    @field_validator("fp16")
+    @classmethod
+    def _on_a_gpu(cls, fp16: bool, info: ValidationInfo) -> bool:
+        if fp16 and info.data.get("device") == "cpu":
+            raise ValueError("Whisper computes in float16 on a GPU only: expected false with device: cpu")
+        return fp16
+
+    @field_validator("language")
+    @classmethod
+    def _is_known(cls, language: str | None, info: ValidationInfo) -> str | None:
+        return _known(language, english_only=Path(info.data.get("size", "")).name in whisper.ENGLISH_ONLY)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -561,6 +590,20 @@ class FasterWhisperSettings(StreamSettings):
     cpu_threads: int = Field(0, ge=0, le=256)
     language: str | None = Field("en", min_length=2, max_length=3)
     beam_size: int = Field(1, ge=1, le=20)
+
+    @field_validator("compute_type")
+    @classmethod
+    def _fits_the_device(cls, compute_type: str, info: ValidationInfo) -> str:
+        device = info.data.get("device")
+        if device is not None and compute_type not in faster_whisper.COMPUTE_TYPES[device]:
+            fitting = ", ".join(faster_whisper.COMPUTE_TYPES[device])
+            raise ValueError(f"expected one of {fitting} with device: {device}, got {compute_type}")
+        return compute_type
+
+    @field_validator("language")
+    @classmethod
+    def _is_known(cls, language: str | None, info: ValidationInfo) -> str | None:
+        return _known(language, english_only=info.data.get("size") == faster_whisper.PACKAGED_MODEL)
 
     @property
     def models(self) -> tuple[str, ...]:

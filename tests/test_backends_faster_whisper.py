@@ -15,8 +15,18 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cascade.asr import MAX_PIECE, Recogniser, Transcriber, is_invented
-from cascade.backends.faster_whisper import MANIFESTS, MARGIN, PADDING, WINDOW, load, model_folder, repeats, window_for
+from cascade.asr import LANGUAGES, MAX_PIECE, Recogniser, Transcriber, is_invented
+from cascade.backends.faster_whisper import (
+    COMPUTE_TYPES,
+    MANIFESTS,
+    MARGIN,
+    PADDING,
+    WINDOW,
+    load,
+    model_folder,
+    repeats,
+    window_for,
+)
 from cascade.errors import BackendError, ConfigError, ModelError
 from cascade.types import Admission, AdmitReason, AdmittedTurn, Mode, Samples, Span, Utterance, seconds
 from tests.large_whisper import save_model
@@ -32,6 +42,20 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def whisper() -> Recogniser:
     return load()
+
+
+def test_the_languages_are_those_that_whisper_knows() -> None:
+    from faster_whisper.tokenizer import _LANGUAGE_CODES
+
+    assert set(_LANGUAGE_CODES) == LANGUAGES
+
+
+def test_a_cpu_computes_with_nothing_but_what_may_be_asked_of_it() -> None:
+    import ctranslate2
+
+    here = ctranslate2.get_supported_compute_types("cpu")
+    assert here <= set(COMPUTE_TYPES["cpu"])
+    assert here >= {"int8", "float32"}
 
 
 def cut(name: str, start_s: float, end_s: float) -> Samples:

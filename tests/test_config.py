@@ -324,6 +324,67 @@ def test_the_error_names_the_place_and_the_remedy(write: Write, text: str | byte
     assert "own.yaml" in message
 
 
+def instead(stage: str, text: str) -> str:
+    """Return CHAIN in which this text, indented, stands in place of one of its stages."""
+    return CHAIN.replace(f"- use: {stage}", "- use: " + text.replace("; ", "\n    "))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            instead("online_clustering", "pyannote; min_speakers: 5; max_speakers: 2"),
+            "line 5: pyannote.max_speakers: expected at least min_speakers, 5, got 2",
+        ),
+        (
+            instead("faster_whisper", "whisper; fp16: true"),
+            "line 6: whisper.fp16: whisper computes in float16 on a GPU only: expected false with device: cpu",
+        ),
+        (
+            instead("faster_whisper", "whisper; language: xx"),
+            "line 6: whisper.language: expected the code of a language",
+        ),
+        (
+            instead("faster_whisper", "whisper; size: models/base.en.pt; language: de"),
+            "line 7: whisper.language: that size of Whisper knows English only: expected en, got de",
+        ),
+        (instead("faster_whisper", "faster_whisper; language: de"), "that size of Whisper knows English only"),
+        (instead("faster_whisper", "faster_whisper; language: xx"), "such as en or de, got xx"),
+        *(
+            (
+                instead("faster_whisper", f"faster_whisper; compute_type: {kind}"),
+                f"expected one of int8, int8_float32, int16, float32 with device: cpu, got {kind}",
+            )
+            for kind in ("float16", "bfloat16", "int8_float16")
+        ),
+        (
+            instead("faster_whisper", "faster_whisper; device: cuda; compute_type: int16"),
+            "line 7: faster_whisper.compute_type: expected one of int8, int8_float32, int8_float16, float16, ",
+        ),
+    ],
+)
+def test_what_loading_would_refuse_is_refused_when_it_is_read(write: Write, text: str, expected: str) -> None:
+    assert expected in refusal(write(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        instead("online_clustering", "pyannote; min_speakers: 2; max_speakers: 2"),
+        instead("online_clustering", "pyannote; max_speakers: 1"),
+        instead("faster_whisper", "whisper; fp16: true; device: cuda"),
+        instead("faster_whisper", "whisper; language: yue"),
+        instead("faster_whisper", "whisper; language: no; size: mine.pt"),
+        instead("faster_whisper", "whisper; language: null; size: tiny.en.pt"),
+        instead("faster_whisper", "faster_whisper; language: de; size: large-v3"),
+        instead("faster_whisper", "faster_whisper; compute_type: int8_float32"),
+        instead("faster_whisper", "faster_whisper; compute_type: float16; device: cuda"),
+    ],
+)
+def test_what_can_be_loaded_is_not_refused(write: Write, text: str) -> None:
+    load_config(write(text))
+
+
 @pytest.mark.parametrize("word", ["off", "no", "n", "yes", "on", "0", "1", "'false'", "~"])
 def test_a_word_is_no_switch(write: Write, word: str) -> None:
     """Under YAML 1.2 `off` is a word; taken for false, it might open a gate that was meant to stay shut."""

@@ -49,6 +49,12 @@ MANIFESTS: Final = {
 """The sizes that have a name here, and what they are called in models/. Which folder such a model lies in is for the
 caller to say: only the packaged one is found here."""
 
+COMPUTE_TYPES: Final = {
+    "cpu": ("int8", "int8_float32", "int16", "float32"),
+    "cuda": ("int8", "int8_float32", "int8_float16", "float16", "bfloat16", "float32"),
+}
+"""What CTranslate2 may compute with (opennmt.net/CTranslate2/quantization.html); on some CPUs int16 is missing too."""
+
 PADDING: Final = seconds(0.4)
 """Silence put at both ends of a piece. Whisper fails to stop more often where speech ends at the very edge."""
 

@@ -30,6 +30,9 @@ DEFAULT_SIZE: Final = "large-v3"
 MANIFEST: Final = "openai-whisper-large-v3"
 """Name in models/ of the checkpoint of that size."""
 
+ENGLISH_ONLY: Final = frozenset(f"{size}.en.pt" for size in ("tiny", "base", "small", "medium"))
+"""OpenAI's files of the models that know no other language; their names must be kept, as the timing of words needs."""
+
 PADDING: Final = seconds(0.4)
 """Silence put at both ends of a piece, as in backends/faster_whisper.py."""
 
