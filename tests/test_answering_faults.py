@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cascade.answering.faults import Kind, fault_of
+from cascade.answering.faults import KNOWN_CODES, Kind, fault_of
 
 NOW_S = 1_800_000_000.0
 
@@ -93,14 +93,26 @@ def test_only_what_never_went_out_is_surely_not_charged() -> None:
         assert str(fault) == f"{'the connection broke' if billed else 'no connection'} ({cause})"
 
 
-@given(st.integers(300, 599), st.text(), st.text(), st.text(), st.dictionaries(st.text(), st.text()))
-def test_nothing_is_shown_but_the_status_and_codes_of_one_word(
-    status: int, code: str, param: str, message: str, body: dict[str, str]
+WORDS = st.text() | st.sampled_from(sorted(KNOWN_CODES)) | st.from_regex(r"[A-Za-z]\w{0,39}", fullmatch=True)
+
+
+@given(st.integers(300, 599), WORDS, WORDS, WORDS, st.text(), st.dictionaries(st.text(), WORDS))
+def test_nothing_is_shown_but_the_status_and_known_codes(
+    status: int, code: str, kind: str, param: str, message: str, inner: dict[str, str]
 ) -> None:
-    fault = fault_of(StatusError(status, code, None, param, message, body), {}, lambda: NOW_S)
-    words = str(fault).removeprefix("HTTP ").split(", ")
+    error = StatusError(status, code, kind, param, message, {"innererror": inner})
+    words = str(fault_of(error, {}, lambda: NOW_S)).removeprefix("HTTP ").split(", ")
+    given_codes = {code, kind, param, inner.get("code", "")}
     assert words[0] == str(status)
-    assert all(word in (code, param) and word.isascii() and len(word) <= 40 and " " not in word for word in words[1:])
+    assert sorted(words[1:]) == sorted(given_codes & KNOWN_CODES)
+
+
+def test_a_word_of_the_transcript_in_the_place_of_a_code_is_not_shown() -> None:
+    error = StatusError(400, "platform", "nine.boston", "cancer", body={"innererror": {"code": "SECRET"}})
+    assert str(fault_of(error, {}, lambda: NOW_S)) == "HTTP 400"
+    assert str(fault_of(StatusError(400, "unsupported_value", None, "seed"), {}, lambda: NOW_S)) == (
+        "HTTP 400, unsupported_value, seed"
+    )
 
 
 @given(st.text() | st.floats().map(str) | st.integers().map(str))

@@ -1,7 +1,8 @@
 """What an error of a chat server means: try again, ask nothing more, or let this question fail.
 
 An error is read by the attributes that the `openai` package gives it (status_code, code, type, param, message, body,
-response). What is kept of it may be shown: its status, and codes of one word; its message may quote the prompt.
+response). What is kept of it may be shown: its status, and those of its codes that are known. All else may quote the
+prompt, or be made up to be read.
 """
 
 from __future__ import annotations
@@ -61,6 +62,31 @@ NO_COMPLETION: Final = "what came back is no chat completion"
 _FILTER_CODES: Final = {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"}
 _LENGTH_CODES: Final = {"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"}
 _QUOTA_CODES: Final = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
+_PARAMETERS: Final = {
+    "logprobs", "max_completion_tokens", "max_tokens", "messages", "model", "seed", "temperature", "top_logprobs",
+}  # fmt: skip
+"""What a request has, which some servers name as what they do not take."""
+
+KNOWN_CODES: Final = frozenset(
+    {
+        *_FILTER_CODES, *_LENGTH_CODES, *_QUOTA_CODES, *_PARAMETERS,
+        # OpenAI (platform.openai.com, guide on error codes) and who does as it does
+        "access_terminated", "account_deactivated", "api_error", "authentication_error", "billing_error",
+        "engine_overloaded", "internal_error", "internal_server_error", "invalid_api_key", "invalid_model",
+        "invalid_organization", "invalid_prompt", "invalid_request_error", "invalid_type", "invalid_value",
+        "ip_not_authorized", "missing_required_parameter", "model_not_available", "model_not_found", "not_found_error",
+        "overloaded", "overloaded_error", "permission_denied", "permission_error", "rate_limit_error",
+        "rate_limit_exceeded", "request_too_large", "requests", "server_error", "server_overloaded",
+        "service_unavailable", "slow_down", "timeout", "tokens", "unknown_parameter", "unknown_url",
+        "unsupported_country_region_territory", "unsupported_parameter", "unsupported_value",
+        # Azure
+        "DeploymentNotFound", "InternalServerError", "OperationNotSupported", "RateLimitReached", "ServiceUnavailable",
+        # vLLM, llama.cpp
+        "BadRequestError", "NotFoundError", "UnauthorizedError", "not_supported_error", "unavailable_error",
+    }
+)  # fmt: skip
+"""The words that are shown of a server's answer."""
+
 _PASSING: Final = {408, 409, 425, 429}
 _ANY_QUESTION: Final = {429, 503, 529}
 """What a server says before it looks at a question: too many requests, unavailable, overloaded."""
@@ -95,7 +121,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status_fault(status: int, error: Any, request: Mapping[str, Any], now: Callable[[], float]) -> FaultError:
-    """Say what an HTTP status means, with the codes in the server's answer."""
+    """Say what an HTTP status means, with the known codes in the server's answer."""
     codes = list(_codes(error))
     known = set(codes)
     text = f"HTTP {', '.join([str(status), *codes])}"
@@ -115,13 +141,13 @@ def _status_fault(status: int, error: Any, request: Mapping[str, Any], now: Call
 
 
 def _codes(error: Any) -> Iterator[str]:
-    """Yield the codes in a server's answer, each a single word; anything longer may quote the prompt."""
+    """Yield the codes in a server's answer that are known."""
     body = getattr(error, "body", None)
     inner = body.get("innererror") if isinstance(body, Mapping) else None
     given = [getattr(error, name, None) for name in ("code", "type", "param")]
     given.append(inner.get("code") if isinstance(inner, Mapping) else None)
     for code in dict.fromkeys(code for code in given if isinstance(code, str)):
-        if re.fullmatch(r"[A-Za-z][\w.]{0,39}", code, re.ASCII):
+        if code in KNOWN_CODES:
             yield code
 
 

@@ -15,8 +15,8 @@ Each thing that can go wrong has one outcome:
 
 A question that fails is a BackendError of one line, and never an answer; where nothing more is asked, it is a
 NoMoreAnswersError. A request that is under way by then ends as it would, and replies in the cache are still given.
-Neither the line nor anything that hangs on it holds prompt or reply: of a server's error only its status and its
-one-word codes are shown.
+Neither the line nor anything that hangs on it holds prompt or reply: of a server's error only its status and those of
+its codes are shown that are known (faults.KNOWN_CODES).
 
 Nothing is sent but `chat_request`, to `base_url` alone: redirects are not followed, proxies in the environment not
 used, and the headers in which the `openai` package describes the machine are taken off.
