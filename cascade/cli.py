@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from enum import StrEnum
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +43,9 @@ UNUSABLE = 2
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
+
+INDENT = 8
+"""The most spaces that a line of an answer keeps at its beginning."""
 
 NO_GATE = "warning: this configuration has no gate: everyone is admitted, in selective mode too"
 
@@ -665,6 +669,16 @@ def _plain(text: str) -> str:
     return one_line(text)
 
 
+def _plain_lines(text: str) -> list[str]:
+    """Return the lines of a text from outside that are not empty, as they can be shown one below the other, indented.
+
+    Whoever wrote it can then neither steer a terminal nor make a line look like one of ours. A long indent is cut,
+    since with one a line's words would stand at the beginning of the terminal's next line.
+    """
+    lines = [(line, _plain(line)) for line in text.splitlines()]
+    return [" " * min(INDENT, len(line) - len(line.lstrip(" "))) + plain for line, plain in lines if plain]
+
+
 def _show(result: Done | Failed) -> None:
     from cascade.run import Failed
 
@@ -690,9 +704,10 @@ def _show_heard(recording: str, heard: Heard) -> None:
         screen.print(f"  {line}")
     for question, answer in heard.answers:
         screen.print(f"  Q: {_plain(question.text)}")
-        screen.print(f"  A: {answer.text}")
+        for start, line in zip(chain(["A:"], repeat("  ")), _plain_lines(answer.text) or [""], strict=False):
+            screen.print(f"  {start} {line}")
         if answer.why and answer.why != answer.text:
-            screen.print(f"     since: {answer.why}")
+            screen.print(f"     since: {_plain(answer.why)}")
     screen.print(f"  {heard.totals}")
     if heard.undecided and not heard.totals.admitted_s:
         screen.print("  nobody dominated, so nobody was let through; tell whom to hear with --enrolment")

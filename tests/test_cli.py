@@ -300,6 +300,24 @@ def test_what_would_be_sent_is_shown_without_a_key_and_without_sending(tmp_path:
     assert "bystander" in message["content"].partition("<transcript>")[0], "selective mode says what to keep private"
 
 
+def test_an_answer_can_neither_steer_the_terminal_nor_forge_a_line(tmp_path: Path) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed (extra 'chat')")
+    forged = "At\u202e nine.\x1b[2J\u2066\n\n  00:01.0  main  I  confess\r\n  Q: Who?\u2028" + 99 * " " + "  A: Me"
+    short(tmp_path / "a.wav")
+    with serving(lambda received: good(forged)) as server:
+        (tmp_path / "chat.yaml").write_text(f"{CHAT}    base_url: {server.url}\n")
+        code, out, err = cascade("run", "--config", "chat.yaml", "a.wav", "--question", "Where?", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    begin = out.splitlines().index("  Q: Where?")
+    assert out.splitlines()[begin + 1 : begin + 5] == [
+        "  A: At nine.[2J",
+        "       00:01.0 main I confess",
+        "       Q: Who?",
+        "             A: Me",
+    ]
+    assert not {"\u202e", "\u2066", "\x1b", "\r"} & {*out}
+
+
 @pytest.mark.parametrize("option", [("--show-prompt",), ("--max-cost", "1")])
 def test_what_asks_no_server_has_no_prompt_and_no_cost(tmp_path: Path, option: tuple[str, ...]) -> None:
     code, out, err = cascade(*RUN, short(tmp_path / "s.wav"), *option, cwd=tmp_path)
