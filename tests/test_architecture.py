@@ -79,7 +79,7 @@ PLAIN_LIBRARIES = {
     "platformdirs": {"manifests", "output.enrolments"},
     "requests": {"backends.hub"},
     "pydantic": {"config", "manifests", "output.enrolments", "settings", "shbench.items", "shbench.paper"},
-    "ruamel": {"answering.spending", "backends.pyannote", "config", "manifests", "shbench.paper"},
+    "ruamel": {"answering.spending", "backends.pyannote", "backends.sepformer", "config", "manifests", "shbench.paper"},
     "tenacity": {"backends.openai"},
     "typer": {"cli"},
     "rich": {"cli"},
