@@ -213,6 +213,10 @@ WRITING_MODULES = {
 }  # fmt: skip
 
 
+IN_MEMORY = {("backends.pyannote", "torch.save")}
+"""Writes that go to a buffer: pyannote takes weights only in the form of a file."""
+
+
 def writes(called: str, node: ast.Call) -> bool:
     """Tell whether a call may create, change or remove a file."""
     name = called.rpartition(".")[2]
@@ -239,7 +243,11 @@ def read_only(called: str, node: ast.Call) -> bool:
 def test_only_output_writes_files(name: str) -> None:
     if name.startswith("output."):
         return
-    found = [f"line {node.lineno}: {called}" for called, node in calls(TREES[name]) if writes(called, node)]
+    found = [
+        f"line {node.lineno}: {called}"
+        for called, node in calls(TREES[name])
+        if writes(called, node) and (name, called) not in IN_MEMORY
+    ]
     assert not found, f"cascade/{name}.py writes: {found}"
     assert not {module for module, _ in imports(TREES[name])} & WRITING_MODULES
 

@@ -831,7 +831,8 @@ def test_a_real_meeting_comes_out_in_turns(reference: Any) -> None:
     names = {"speaker90": "speaker_1", "speaker91": "speaker_2"}
     assert [turn.speaker for turn in turns] == [names[label] for _, _, label in rttm]
     # Two speak at 8.32 to 8.35 s, 9.92 to 10.02, 10.57 to 11.03, 14.49 to 14.70, 18.15 to 18.59 and 27.85 to 28.50 s.
-    assert [turn.overlapped for turn in turns] == [False, True, True, True, True, False, True, True, False]
+    # The first of these is too short for a word.
+    assert [turn.overlapped for turn in turns] == [False, False, True, True, True, False, True, True, False]
     for turn in turns:
         np.testing.assert_array_equal(turn.samples, samples[turn.span.start : turn.span.end])
         assert turn.embedding.tolist() == [0, 1] if turn.speaker == "speaker_1" else np.isnan(turn.embedding).all()
