@@ -13,9 +13,9 @@ from typing import Final, Protocol, runtime_checkable
 import cascade
 from cascade.audio import announced_duration_s, open_audio
 from cascade.backends.hub import TOKENS_PAGE
-from cascade.backends.openai import is_placeholder, placeholder_in
+from cascade.backends.openai import key_fault
 from cascade.config import CascadeConfig
-from cascade.errors import AudioError, EnrolmentError, MissingExtraError, ModelError
+from cascade.errors import AudioError, CascadeError, EnrolmentError, MissingExtraError, ModelError
 from cascade.machine import Machine
 from cascade.manifests import QUICK, Manifest, Needs, State, glance, models_of, worst
 from cascade.output.models import shown_size
@@ -27,9 +27,10 @@ CPU: Final = "cpu"
 
 @runtime_checkable
 class NeedsKey(Protocol):
-    """Settings of a stage that speaks to a server; key_variable: where its key is looked for, None if it needs none."""
+    """Settings of a stage that speaks to a server; key_variable: where its key is looked for, None if it gets none."""
 
     key_variable: str | None
+    needs_key: bool
 
 
 @runtime_checkable
@@ -143,6 +144,7 @@ def examine(
             *_missing_packages(config),
             *_wrong_models(models, states, machine),
             *_missing_keys(config, machine),
+            *_refused(config),
             *_missing_devices(config, machine),
             *_enrolment(config),
             *_own_files(config),
@@ -230,14 +232,30 @@ def _missing_keys(config: CascadeConfig, machine: Machine) -> Iterator[Problem]:
     for stage in config.stages:
         if not isinstance(stage, NeedsKey) or not stage.key_variable:
             continue
-        key = machine.environment.get(stage.key_variable)
-        if not key:
-            yield Problem(
-                f"the environment variable {stage.key_variable} is not set, which '{stage.use}' needs",
-                f"run: export {stage.key_variable}=...",
-            )
-        elif is_placeholder(key):
-            yield Problem(placeholder_in(stage.key_variable), f"run: export {stage.key_variable}=YOUR_KEY")
+        key = machine.environment.get(stage.key_variable, "")
+        fault = key_fault(stage.key_variable, key, needed=stage.needs_key)
+        if fault and not key.strip():
+            yield Problem(f"{fault}, which '{stage.use}' needs", f"run: export {stage.key_variable}=...")
+        elif fault:
+            yield Problem(fault, f"run: export {stage.key_variable}=YOUR_KEY")
+
+
+@runtime_checkable
+class Refuses(Protocol):
+    """Settings of a stage that would not be loaded as it is; warning: what is to be known before, None if nothing."""
+
+    warning: str | None
+
+    def refusals(self) -> Iterator[CascadeError]:
+        """Yield why."""
+
+
+def _refused(config: CascadeConfig) -> Iterator[Problem]:
+    for stage in config.stages:
+        if isinstance(stage, Refuses):
+            for error in stage.refusals():
+                what, _, fix = str(error).partition("; ")
+                yield Problem(what, fix)
 
 
 def _missing_devices(config: CascadeConfig, machine: Machine) -> Iterator[Problem]:
@@ -291,11 +309,12 @@ def _unreadable(path: Path) -> str:
 
 def _notes(config: CascadeConfig, models: Iterable[Manifest], machine: Machine) -> Iterator[str]:
     """Yield what is right but not plain to see."""
+    yield from (f"warning: {stage.warning}" for stage in config.stages if isinstance(stage, Refuses) and stage.warning)
     for stage in config.stages:
         if not isinstance(stage, NeedsKey) or not stage.key_variable:
             continue
-        key = machine.environment.get(stage.key_variable)
-        if key and not is_placeholder(key):
+        key = machine.environment.get(stage.key_variable, "")
+        if key.strip() and key_fault(stage.key_variable, key, needed=stage.needs_key) is None:
             yield f"{stage.key_variable} is set (it is not shown)"
     large = [manifest.name for manifest in models if any((file.size or 0) > QUICK for file in manifest.files)]
     if large:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from cascade.answering.chat import Sampling, ShowsRequest, chat_request, load_prompts
 from cascade.answering.questions import Answerer
-from cascade.answering.spending import MILLION, Price, read_prices
+from cascade.answering.spending import MILLION, Budget, Price, read_prices
 from cascade.asr import LANGUAGES, Recogniser, Transcriber
 from cascade.audio import read_audio
 from cascade.backends import dvector, extractive, faster_whisper, llamacpp, openai, pyannote, sepformer, silero, whisper
@@ -31,11 +31,11 @@ from cascade.diarization import (
     SpeechDetector,
     WholeRecordingDiarizer,
 )
-from cascade.errors import EnrolmentError
+from cascade.errors import CascadeError, ConfigError, EnrolmentError, OutputError
 from cascade.gate import Everyone, GateSettings, MainSpeaker, OverlapPolicy, Profile, enrol
 from cascade.manifests import checksums, folder_of, named
 from cascade.output import enrolments
-from cascade.output.cache import ResponseCache
+from cascade.output.cache import ResponseCache, check_place
 from cascade.output.enrolments import FORMAT, EncoderVersion, KeptEnrolment
 from cascade.output.models import sha256_of
 from cascade.packaged import data_folder
@@ -674,9 +674,9 @@ class PriceSettings(BaseModel):
 class OpenAISettings(AnswererSettings):
     """A chat model behind OpenAI's protocol; base_url names another server than OpenAI's own.
 
-    The key is in the environment variable api_key_env; a server on this machine needs none. max_cost is in US dollars,
-    price what the model costs on this server, whatever models/prices says, and cache the folder in which replies are
-    kept.
+    The key is in the environment variable api_key_env: OPENAI_API_KEY for OpenAI's own server, and none for any other
+    unless it is named. timeout_s bounds a whole request. max_cost is in US dollars, price what the model costs on this
+    server, whatever models/prices says, and cache the folder in which replies are kept.
     """
 
     extra = "chat"
@@ -696,7 +696,7 @@ class OpenAISettings(AnswererSettings):
     use: Literal["openai"]
     model: str = Field("gpt-4o", min_length=1)
     base_url: str | None = None
-    api_key_env: str = Field(openai.KEY_VARIABLE, pattern="^[A-Za-z_][A-Za-z0-9_]*$")
+    api_key_env: str | None = Field(None, pattern="^[A-Za-z_][A-Za-z0-9_]*$")
     concurrency: int = Field(openai.CONCURRENCY, ge=1, le=256)
     requests_per_minute: float | None = Field(None, gt=0)
     tokens_per_minute: float | None = Field(None, gt=0)
@@ -706,6 +706,17 @@ class OpenAISettings(AnswererSettings):
     price: PriceSettings | None = None
     cache: FilePath | None = None
 
+    @field_validator("base_url")
+    @classmethod
+    def _is_address(cls, base_url: str | None) -> str | None:
+        try:
+            openai.check_url(base_url)
+        except ConfigError as error:
+            problem = str(error)
+        else:
+            return base_url
+        raise ValueError(problem)
+
     @property
     def questions_at_once(self) -> int:
         """The most requests at a time."""
@@ -713,8 +724,37 @@ class OpenAISettings(AnswererSettings):
 
     @property
     def key_variable(self) -> str | None:
-        """The environment variable that must hold a key, None for a server on this machine."""
-        return None if openai.is_loopback(openai.check_url(self.base_url)) else self.api_key_env
+        """The environment variable whose key the server is given, None for no key."""
+        return openai.key_variable(openai.check_url(self.base_url), self.api_key_env)
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether there must be a key in it: a server on this machine is asked without one, too."""
+        return self.key_variable is not None and not openai.is_loopback(openai.check_url(self.base_url))
+
+    @property
+    def warning(self) -> str | None:
+        """What others can read on the way to the server, None if they can read nothing."""
+        return openai.who_can_read(openai.check_url(self.base_url), self.key_variable)
+
+    def refusals(self) -> Iterator[CascadeError]:
+        """Yield what `load` would refuse, but for packages and the key."""
+        try:
+            Budget(self._price, self.max_cost)
+        except ConfigError as error:
+            yield error
+        try:
+            if self.cache is not None:
+                check_place(self.cache)
+        except OutputError as error:
+            yield error
+
+    @property
+    def _price(self) -> Price | None:
+        if self.price is not None:
+            return self.price.price
+        table = read_prices(data_folder("models") / "prices" / "openai.yaml")
+        return table.get((openai.host_of(openai.check_url(self.base_url)), self.model))
 
     def load(self) -> Answerer:
         """Make the client; nothing is sent before the first question."""
@@ -729,8 +769,7 @@ class OpenAISettings(AnswererSettings):
             timeout_s=self.timeout_s,
             max_retries=self.max_retries,
             max_cost=self.max_cost,
-            prices=read_prices(data_folder("models") / "prices" / "openai.yaml"),
-            price=None if self.price is None else self.price.price,
+            price=self._price,
             cache=None if self.cache is None else ResponseCache(self.cache),
         )
 

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cascade.answering.chat import ChatPrompts, Sampling, chat_request
 from cascade.answering.pacing import DEAD_AFTER, SILENT_AFTER, Clock
@@ -27,7 +29,7 @@ from cascade.answering.prompts import Prompt, load_prompt
 from cascade.answering.questions import question_of
 from cascade.answering.spending import Price
 from cascade.backends import openai
-from cascade.backends.openai import OpenAIAnswerer, check_url, is_loopback, is_placeholder
+from cascade.backends.openai import OpenAIAnswerer, check_url, host_of, is_loopback, is_placeholder, key_variable
 from cascade.errors import BackendError, ConfigError, NoMoreAnswersError, NotReadyError
 from cascade.output.cache import ResponseCache
 from cascade.packaged import data_folder
@@ -49,6 +51,7 @@ from tests.chat_server import Play, Received, Server, fault, good, in_turn, serv
 pytest.importorskip("openai", reason="the package openai is not installed (extra 'paper')")
 pytest.importorskip("tenacity", reason="the package tenacity is not installed (extra 'paper')")
 
+CLIENT = pytest.importorskip("openai").DefaultHttpxClient()
 SECRET = "sk-test-nobody-may-see-this"
 SAID = "the train leaves from platform nine"
 OPTIONS = ("nine", "ten", "eleven", "I don't know")
@@ -98,7 +101,7 @@ def load(time: FakeTime, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
     def _load(server: Server, **settings: Any) -> OpenAIAnswerer:
         given: dict[str, Any] = {"base_url": server.url, "prompts": PROMPTS, "timeout_s": 5, "clock": time.clock}
-        return openai.load(**{"model": "gpt-4o", **given, **settings})
+        return openai.load(**{"model": "gpt-4o", "api_key_env": "OPENAI_API_KEY", **given, **settings})
 
     return _load
 
@@ -200,6 +203,39 @@ def test_another_variable_can_hold_the_key(load: Ask, monkeypatch: pytest.Monkey
     assert SECRET.encode() not in server.log
 
 
+def test_the_key_for_openai_is_sent_to_nobody_else_unless_it_is_named(load: Ask) -> None:
+    """SECRET is in OPENAI_API_KEY."""
+    wants = pytest.raises(NoMoreAnswersError, match="it wants a key, and is given none; name the variable of its key")
+    with serving(in_turn(fault(401))) as server, wants:
+        load(server, api_key_env=None).answer(QUESTION, HEARD)
+    assert SECRET.encode() not in server.log
+    for url, variable in [
+        ("https://api.openai.com/v1", "OPENAI_API_KEY"),
+        ("https://API.openai.com:443/v1", "OPENAI_API_KEY"),
+        ("http://api.openai.com/v1", None),
+        ("https://api.openai.com.example.org/v1", None),
+        ("https://api.openai.com:8443/v1", None),
+        ("https://llm.example.org/v1", None),
+        ("http://localhost:8000/v1", None),
+    ]:
+        assert key_variable(check_url(url), None) == variable
+        assert key_variable(check_url(url), "MY_KEY") == "MY_KEY"
+
+
+def test_that_the_network_can_read_along_is_said_once_and_of_the_key_too(
+    load: Ask, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = "llm.example.org is asked without encryption: the network in between can read transcripts"
+    for named, more in (("OPENAI_API_KEY", " and the key in OPENAI_API_KEY"), (None, "")):
+        caplog.clear()
+        load(Server("http://llm.example.org/v1"), api_key_env=named)
+        assert [record.getMessage() for record in caplog.records] == [told + more]
+    caplog.clear()
+    load(Server("https://llm.example.org/v1"))
+    load(Server("http://127.0.0.1:1/v1"))
+    assert not caplog.records
+
+
 def test_a_key_is_asked_for_before_anything_is_sent(load: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(NotReadyError, match=r"^api.openai.com needs a key.*export OPENAI_API_KEY=\.\.\.$"):
@@ -223,10 +259,16 @@ def test_what_may_be_a_key_is_taken_for_one(key: str) -> None:
 
 
 def test_a_key_that_can_be_none_is_not_shown(load: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\nof mine")
-    with pytest.raises(NotReadyError, match="holds something that no key holds") as error:
+    for key in ("sk-secret\nof mine", "sk-secret of mine", "sk-secret\N{LATIN SMALL LETTER E WITH ACUTE}"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        with pytest.raises(NotReadyError, match="holds something that no key holds") as error:
+            openai.load("gpt-4o", prompts=PROMPTS)
+        assert "secret" not in shown(error.value)
+    monkeypatch.setenv("OPENAI_API_KEY", " \n")
+    with pytest.raises(
+        NotReadyError, match="needs a key, and the environment variable OPENAI_API_KEY holds only blanks"
+    ):
         openai.load("gpt-4o", prompts=PROMPTS)
-    assert "secret" not in shown(error.value)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +279,18 @@ def test_a_key_that_can_be_none_is_not_shown(load: Ask, monkeypatch: pytest.Monk
         ("http://", "expected one such as"),
         ("http://localhost:99999/v1", "expected one such as"),
         ("http://[half/v1", "expected one such as"),
+        ("http://[1::2::3]/v1", "expected one such as"),
+        ("http://localhost:0/v1", "expected one such as"),
+        ("", "expected one such as"),
+        ("http://\uff4cocalhost:1/v1", "expected one such as"),
+        ("http://localhost:\uff11/v1", "expected one such as"),
+        ("http://localhost/v1\r\nX-Secret: y", "expected one such as"),
+        ("http://local\thost/v1", "expected one such as"),
+        ("http://local host/v1", "expected one such as"),
+        ("http://localhost\\secret/v1", "expected one such as"),
+        ("http://999.1.1.1/v1", "expected one such as"),
+        ("http://127.0.0.01/v1", "expected one such as"),
+        ("http://a..b/v1", "expected one such as"),
         ("https://me:secret@host/v1", "in the environment instead"),
         ("https://host/v1?key=secret", "in the environment instead"),
     ],
@@ -247,17 +301,29 @@ def test_an_address_that_is_none_is_refused_without_being_quoted(url: str, why: 
     assert "secret" not in str(error.value)
 
 
-def test_an_address_without_encryption_is_warned_of_unless_it_is_this_machines(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_address_loses_the_slash_at_its_end_and_only_this_machine_is_this_one() -> None:
     assert check_url(None) == "https://api.openai.com/v1"
     assert check_url("http://127.0.0.1:1/v1/") == "http://127.0.0.1:1/v1"
-    check_url("http://localhost:1234/v1")
-    check_url("http://[::1]:1234/v1")
-    assert not caplog.records
-    check_url("http://127.0.0.1.example.org/v1")
-    assert "without encryption" in caplog.text
-    assert not is_loopback("http://localhost.example.org/v1")
+    for here in ("http://localhost:1234/v1", "http://[::1]:1234/v1", "http://127.9.8.7"):
+        assert is_loopback(check_url(here))
+    for elsewhere in ("http://localhost.example.org/v1", "http://127.0.0.1.example.org/v1", "http://[::2]/v1"):
+        assert not is_loopback(check_url(elsewhere))
+
+
+HOSTS = st.from_regex(r"[a-zA-Z0-9._:\[\]-]{1,40}", fullmatch=True) | st.ip_addresses().map(str)
+
+
+@given(HOSTS | st.ip_addresses(v=6).map("[{}]".format), st.none() | st.integers(0, 99999), st.text(max_size=9))
+def test_what_is_taken_for_an_address_the_client_takes_for_the_same(host: str, port: int | None, path: str) -> None:
+    url = f"http://{host}{'' if port is None else f':{port}'}/{path}"
+    try:
+        checked = check_url(url)
+    except ConfigError:
+        return
+    parsed = CLIENT.build_request("POST", f"{checked}/chat").url
+    assert (parsed.scheme, parsed.raw_host.decode()) == ("http", host.strip("[]").lower())
+    assert parsed.port == (None if port in (None, 80) else port)
+    assert parsed.netloc.decode() == host_of(checked).removesuffix(":80")
 
 
 def test_proxies_of_the_environment_are_not_used(load: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from cascade.machine import Gpu, Machine
 from cascade.manifests import manifests
 from cascade.output.enrolments import EncoderVersion, Enrolments, KeptEnrolment
 from cascade.pipeline import Cascade, load_stages
-from cascade.settings import AnswererSettings, StreamSettings
+from cascade.settings import AnswererSettings, OpenAISettings, StreamSettings
 from cascade.types import SAMPLE_RATE, AdmittedTurn, AudioChunk, Mode, SeparatedChunk, SpeakerTurn, Utterance
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -233,6 +233,7 @@ class Asking(AnswererSettings):
 
     use: Literal["asking"] = "asking"
     key_variable: str | None = "SOME_KEY"
+    needs_key: bool = True
 
 
 def paper(device: str = "cpu", key: str | None = "SOME_KEY") -> CascadeConfig:
@@ -298,6 +299,69 @@ def test_keys_are_noted_and_never_shown(tmp_path: Path) -> None:
     assert "SOME_KEY is set (it is not shown)" in report.notes
     assert not any("SOME_KEY" in problem.what for problem in report.problems)
     assert "secret" not in repr(report)
+
+
+def asking(tmp_path: Path, **settings: Any) -> list[str]:
+    """What stands in the way of a chat model with these settings, and what else is said; the key is in MY_KEY."""
+    chat = OpenAISettings(use="openai", **settings)
+    config = CONFIG.model_copy(update={"stages": (*CONFIG.stages[:-1], chat)})
+    environment = {"MY_KEY": "my-secret", "BLANK": " \n", "BROKEN": "my-\nsecret", "LOCAL": "\N{SNOWMAN}secret"}
+    report = examine(config, machine=machine(environment=environment), root=tmp_path)
+    assert "secret" not in repr(report)
+    told = [*map(str, report.problems), *report.notes]
+    return [line for line in told if "pip install" not in line and not line.startswith("GPU: ")]
+
+
+SERVER = {"base_url": "https://llm.example.org/v1", "api_key_env": "MY_KEY"}
+BROKEN = "holds something that no key holds, such as a space, a line break or a letter beyond ASCII"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {},
+            "the environment variable OPENAI_API_KEY is not set, which 'openai' needs; run: export OPENAI_API_KEY=...",
+        ),
+        (SERVER, "MY_KEY is set (it is not shown)"),
+        (SERVER | {"api_key_env": None}, None),
+        (
+            SERVER | {"api_key_env": "BLANK"},
+            "variable BLANK holds only blanks, which 'openai' needs; run: export BLANK=",
+        ),
+        (SERVER | {"api_key_env": "BROKEN"}, f"variable BROKEN {BROKEN}; run: export BROKEN=YOUR_KEY"),
+        (
+            SERVER | {"base_url": "http://localhost/v1", "api_key_env": "LOCAL"},
+            f"LOCAL {BROKEN}; run: export LOCAL=YOU",
+        ),
+        (SERVER | {"base_url": "http://localhost/v1", "api_key_env": "BLANK"}, None),
+        (SERVER | {"max_cost": 1.0}, "of this model on this server is not known; say it in the configuration"),
+        ({"base_url": "http://llm.example.org/v1"}, "warning: llm.example.org is asked without encryption"),
+        (SERVER | {"base_url": "http://llm.example.org/v1"}, "can read transcripts and the key in MY_KEY"),
+    ],
+)
+def test_what_would_stop_a_chat_model_is_one_line_of_the_list(
+    tmp_path: Path, settings: dict[str, Any], expected: str | None
+) -> None:
+    told = asking(tmp_path, **settings)
+    if expected is None:
+        assert told == []
+    else:
+        assert sum(expected in line for line in told) == 1
+
+
+def test_a_cache_that_cannot_be_one_is_in_the_list(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "open").mkdir(mode=0o755)
+    local = {"base_url": "http://localhost/v1"}
+    (file,) = asking(tmp_path, cache=tmp_path / "file", **local)
+    (others,) = asking(tmp_path, cache=tmp_path / "open", **local)
+    assert file == f"'{tmp_path / 'file'}' is not a folder, or lies below what is none; name another cache"
+    assert others.startswith(
+        f"the cache '{tmp_path / 'open'}' is open to others (mode 0755), and replies are private; name"
+    )
+    assert asking(tmp_path, cache=tmp_path / "new", **local) == []
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_placeholder_is_no_key(tmp_path: Path) -> None:

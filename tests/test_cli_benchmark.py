@@ -285,14 +285,16 @@ def test_when_the_key_is_no_longer_taken_a_run_stops_and_the_same_command_goes_o
         return good("B") if len(server.received) <= taken else fault(401, "invalid_api_key")
 
     with serving(_reply) as server:
-        (tmp_path / "chat.yaml").write_text(f"{CHAT}    base_url: {server.url}\n    concurrency: 1\n")
+        (tmp_path / "chat.yaml").write_text(
+            f"{CHAT}    base_url: {server.url}\n    api_key_env: MY_KEY\n    concurrency: 1\n"
+        )
         command = ["run", "--config", "chat.yaml", "--data", "data/q.json", *(("--out", "out") if kept else ())]
         code, out, err = cascade(*command, cwd=tmp_path)
         assert code == 1
         (line,) = [line for line in unprogressed(err) if line.startswith("error: ")]
         host = server.url.removeprefix("http://").removesuffix("/v1")
         how = "what was answered is kept; the same command goes on" if kept else "nothing was kept, since there is no"
-        assert line.startswith(f"error: stopped: {host}: the key is not accepted; set another: export OPENAI_API_KEY=")
+        assert line.startswith(f"error: stopped: {host}: the key is not accepted; set another: export MY_KEY=")
         assert f"; left are 7 questions on 2 recordings; {how}" in line
         assert "> chat" in out
         assert "heard in selective mode: 2.0 s" in out

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cascade.errors import OutputError
-from cascade.output.cache import LARGEST_ENTRY, ResponseCache
+from cascade.output.cache import LARGEST_ENTRY, ResponseCache, check_place
 from tests.test_output_recordings import full_disk
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -164,6 +164,22 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(OutputError, match="is not a folder"):
             ResponseCache(place)
+
+
+def test_a_place_is_looked_at_without_making_anything(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "private").mkdir(mode=0o700)
+    before = sorted(tmp_path.rglob("*"))
+    for good in ("private", "private/new/newer", "new"):
+        check_place(tmp_path / good)
+    for bad in ("file", "file/below", "open"):
+        with pytest.raises(OutputError) as looked:
+            check_place(tmp_path / bad)
+        with pytest.raises(OutputError) as opened:
+            ResponseCache(tmp_path / bad)
+        assert str(looked.value) == str(opened.value)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_full_disk_costs_no_answer(cache: ResponseCache, folder: Path, caplog: pytest.LogCaptureFixture) -> None:

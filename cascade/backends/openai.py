@@ -24,6 +24,7 @@ used, and the headers in which the `openai` package describes the machine are ta
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import re
@@ -95,7 +96,7 @@ def load(
     *,
     prompts: ChatPrompts,
     base_url: str | None = None,
-    api_key_env: str | None = KEY_VARIABLE,
+    api_key_env: str | None = None,
     concurrency: int = CONCURRENCY,
     requests_per_minute: float | None = None,
     tokens_per_minute: float | None = None,
@@ -114,7 +115,8 @@ def load(
         model: The server's name for the model.
         prompts: What is asked where a question brings no prompt.
         base_url: Where the server is; None for OpenAI's own.
-        api_key_env: The environment variable that holds the key; a server on this machine needs none. None: no key.
+        api_key_env: The environment variable that holds the key. None: OpenAI's own server is given the key in
+            OPENAI_API_KEY, and any other none.
         concurrency: The most requests at a time.
         requests_per_minute: The most requests in a minute; None for no limit.
         tokens_per_minute: The most tokens in a minute; None for no limit.
@@ -134,7 +136,10 @@ def load(
     """
     url = check_url(base_url)
     budget = Budget(price or (prices or {}).get((host_of(url), model)), max_cost)
-    client = _client(url, api_key(url, api_key_env), timeout_s)
+    variable = key_variable(url, api_key_env)
+    client = _client(url, api_key(url, variable), timeout_s)
+    if readable := who_can_read(url, variable):
+        log.warning("%s", readable)
     clock = clock or Clock()
     answerer = OpenAIAnswerer(
         client.chat.completions.create,
@@ -142,7 +147,7 @@ def load(
         model=model,
         prompts=prompts,
         sampling=sampling or Sampling(),
-        key_variable=api_key_env,
+        key_variable=variable,
         concurrency=concurrency,
         max_retries=max_retries,
         pace=Pace(requests_per_minute, tokens_per_minute, clock),
@@ -157,25 +162,42 @@ def load(
 # --- before anything is sent ------------------------------------------------------------------------------------------
 
 
+_LABEL = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_ADDRESS = re.compile(
+    rf"https?://(?:(?P<name>{_LABEL}(?:\.{_LABEL})*)\.?|\[(?P<ipv6>[0-9a-f:.]+)\])(?::(?P<port>[0-9]{{1,5}}))?"
+    r"(?:/[a-z0-9._~!$&'()*+,;=:%-]*)*",
+    re.IGNORECASE | re.ASCII,
+)
+"""Less than a URL may be: letters and line breaks that one parser takes and another does not are in none of ours."""
+
+
 def check_url(base_url: str | None) -> str:
     """Return the server's address without a slash at its end.
 
     Raises:
         ConfigError: It is no address, or holds a password, which belongs into the environment.
     """
-    url = (base_url or OPENAI).rstrip("/")
-    try:
-        parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ConfigError("base_url is no address of a server; expected one such as http://localhost:8000/v1")
-    if parts.username or parts.password or parts.query or parts.fragment:
+    url = (OPENAI if base_url is None else base_url).rstrip("/")
+    if re.search("[@?#]", url):
         raise ConfigError("base_url holds a name, a password, '?' or '#'; give the key in the environment instead")
-    if parts.scheme == "http" and not is_loopback(url):
-        log.warning("%s is asked without encryption: the network in between can read transcripts", host_of(url))
+    if not _is_address(url):
+        raise ConfigError("base_url is no address of a server; expected one such as http://localhost:8000/v1")
     return url
+
+
+def _is_address(url: str) -> bool:
+    """Tell whether a text is the address of a server, for whoever parses it."""
+    parts = _ADDRESS.fullmatch(url)
+    if parts is None or not 0 < int(parts["port"] or 1) < 65536:
+        return False
+    try:
+        if parts["ipv6"]:
+            ipaddress.IPv6Address(parts["ipv6"])
+        elif re.search(r"(?:^|\.)[0-9]+$", parts["name"]):
+            ipaddress.IPv4Address(parts["name"])
+    except ValueError:
+        return False
+    return len(parts["name"] or "") <= 253
 
 
 def host_of(url: str) -> str:
@@ -189,22 +211,58 @@ def is_loopback(url: str) -> bool:
     return host in ("localhost", "::1") or re.fullmatch(r"127\.\d+\.\d+\.\d+", host) is not None
 
 
+def key_variable(url: str, named: str | None) -> str | None:
+    """Return the environment variable whose key the server is given, None for no key.
+
+    The key in OpenAI's own variable is for OpenAI alone: another server is given a key only if it is named.
+    """
+    is_openai = url.lower().startswith("https://") and host_of(url) in _OPENAI_HOSTS
+    return named or (KEY_VARIABLE if is_openai else None)
+
+
+_OPENAI_HOSTS: Final = {"api.openai.com", "api.openai.com:443"}
+
+
+def who_can_read(url: str, variable: str | None) -> str | None:
+    """Say what the network can read on the way to a server, None if it can read nothing."""
+    if url.lower().startswith("https://") or is_loopback(url):
+        return None
+    key = f" and the key in {variable}" if variable else ""
+    return f"{host_of(url)} is asked without encryption: the network in between can read transcripts{key}"
+
+
 def api_key(url: str, variable: str | None) -> str:
     """Return the key from the environment, empty where none is needed.
 
     Raises:
         NotReadyError: It is needed and not there, or cannot be one; it is not shown.
     """
-    key = os.environ.get(variable, "").strip() if variable else ""
-    if not key and variable and not is_loopback(url):
+    if variable is None:
+        return ""
+    key, needed = os.environ.get(variable, ""), not is_loopback(url)
+    if fault := key_fault(variable, key, needed=needed):
         raise NotReadyError(
-            [f"{host_of(url)} needs a key, and the environment variable {variable} is not set: export {variable}=..."]
+            [f"{host_of(url)} needs a key, and {fault}: export {variable}=..."]
+            if not key.strip()
+            else [f"{fault}; export {variable}=YOUR_KEY"]
         )
-    if variable and not is_loopback(url) and is_placeholder(key):
-        raise NotReadyError([f"{placeholder_in(variable)}; export {variable}=YOUR_KEY"])
-    if not re.fullmatch(r"[!-~]*", key):
-        raise NotReadyError([f"the environment variable {variable} holds something that no key holds; set it anew"])
-    return key
+    return key.strip()
+
+
+def key_fault(variable: str, key: str, *, needed: bool) -> str | None:
+    """Say what is wrong with the key in an environment variable without showing it, None if nothing is.
+
+    needed tells whether the server is on another machine. One on this machine may do without a key, and have one that
+    looks like a placeholder.
+    """
+    where = f"the environment variable {variable}"
+    if not key.strip():
+        return f"{where} {'holds only blanks' if key else 'is not set'}" if needed else None
+    if needed and is_placeholder(key):
+        return f"{where} holds a placeholder in the place of a key"
+    if not re.fullmatch("[!-~]+", key.strip()):
+        return f"{where} holds something that no key holds, such as a space, a line break or a letter beyond ASCII"
+    return None
 
 
 _PLACEHOLDER = re.compile(
@@ -217,11 +275,6 @@ _PLACEHOLDER = re.compile(
 def is_placeholder(key: str) -> bool:
     """Tell whether a key is what instructions put in the place of one, such as "..." or "<your key>"."""
     return _PLACEHOLDER.fullmatch(key.strip()) is not None
-
-
-def placeholder_in(variable: str) -> str:
-    """Say that an environment variable holds a placeholder, without showing it."""
-    return f"the environment variable {variable} holds a placeholder in the place of a key"
 
 
 def _client(url: str, key: str, timeout_s: float) -> Any:
@@ -472,7 +525,7 @@ class OpenAIAnswerer:
         hints = {
             "insufficient_quota": "the account has no quota left; add credit, or use another key",
             "billing": "the account's billing does not allow it; look at its settings",
-            "HTTP 401": f"the key is not accepted; set another: export {self._key_variable or KEY_VARIABLE}=...",
+            "HTTP 401": self._key_hint,
             "HTTP 402": "the account has no credit left; add some, or use another key",
             "HTTP 403": f"the key may not use '{self._model}', or not from here; use another key or model",
             "HTTP 404": f"there is no model '{self._model}', or no server under base_url, which mostly ends in /v1",
@@ -480,6 +533,12 @@ class OpenAIAnswerer:
         }
         hint = next(hint for sign, hint in hints.items() if sign in text)
         return f"{hint} ({text})"
+
+    @property
+    def _key_hint(self) -> str:
+        if self._key_variable is None:
+            return "it wants a key, and is given none; name the variable of its key in the configuration: api_key_env"
+        return f"the key is not accepted; set another: export {self._key_variable}=..."
 
     @property
     def _host(self) -> str:

@@ -7,14 +7,15 @@ again. Files appear whole (written beside, then renamed), so two runs may share 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
 import os
 import stat
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -37,16 +38,12 @@ class ResponseCache:
         Raises:
             OutputError: The folder cannot be made or written, or others may look into it.
         """
-        try:
+        with _one_line(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_private(folder)
             probe, name = tempfile.mkstemp(prefix=".writable-", dir=folder)
             os.close(probe)
             Path(name).unlink()
-        except (FileExistsError, NotADirectoryError):
-            raise OutputError(f"'{folder}' is not a folder, or lies below what is none; name another cache") from None
-        except OSError as error:
-            raise OutputError(f"the cache '{folder}' cannot be written: {error.strerror}; name another") from None
         self._folder = folder
 
     def get(self, key: str) -> Mapping[str, Any] | None:
@@ -71,6 +68,33 @@ class ResponseCache:
 
     def _path(self, key: str) -> Path:
         return self._folder / key[:2] / f"{key}.json"
+
+
+def check_place(folder: Path) -> None:
+    """Look whether a cache can be opened there; nothing is made.
+
+    Raises:
+        OutputError: It cannot: ResponseCache would say the same.
+    """
+    with _one_line(folder):
+        there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        if there == folder:
+            _check_private(folder)
+        elif not there.is_dir():
+            raise NotADirectoryError
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@contextmanager
+def _one_line(folder: Path) -> Iterator[None]:
+    """Say in one line why a cache cannot be opened."""
+    try:
+        yield
+    except (FileExistsError, NotADirectoryError):
+        raise OutputError(f"'{folder}' is not a folder, or lies below what is none; name another cache") from None
+    except OSError as error:
+        raise OutputError(f"the cache '{folder}' cannot be written: {error.strerror}; name another") from None
 
 
 def _check_private(folder: Path) -> None:
