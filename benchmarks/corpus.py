@@ -12,7 +12,7 @@ stopped. What it writes to CORPUS/speech, with a line for each file in SPLIT.jso
 
 `scenes` draws scenes from a split, each from its own seed, from S on. One that is there is kept. The same seed and the
 same bank give the same samples; --rounds holds the bank still while more is being spoken. Each folder has the layout
-that leakage.py reads (it refuses those in which the main speaker is silent):
+that leakage.py reads:
 
     mixture.flac                 what the microphone heard
     main.flac, bystander.flac    the main speaker, and all bystanders together, as in the mixture

@@ -418,13 +418,14 @@ def test_scenes_have_the_layout_that_references_reads(bank_folder: Path, tmp_pat
     bank = corpus.read_bank(bank_folder, "valid", None)
     settings_ = [corpus.draw_setting("valid", seed, bank) for seed in range(30)]
     spoken = [setting for setting in settings_ if spans_of(setting, "main")]
+    absent = next(setting for setting in settings_ if setting not in spoken)
     alone = next(setting for setting in spoken if not setting.bystanders)
     several = next(setting for setting in spoken if len(setting.bystanders) > 1)
-    for setting in (alone, several):
+    for setting in (alone, several, absent):
         assert make(bank_folder, tmp_path, setting.seed, 1) == 0
     read = {scene.name: scene for scene in references.read_scenes(tmp_path)}
-    assert set(read) == {alone.session_id, several.session_id}
-    for setting in (alone, several):
+    assert set(read) == {alone.session_id, several.session_id, absent.session_id}
+    for setting in (alone, several, absent):
         scene, folder = read[setting.session_id], tmp_path / setting.session_id
         assert scene.main is not None
         assert scene.enrolment is not None
@@ -435,7 +436,7 @@ def test_scenes_have_the_layout_that_references_reads(bank_folder: Path, tmp_pat
         mixture, main, others = (read_audio(path) for path in (scene.mixture, scene.main, folder / "bystander.flac"))
         assert len(mixture) == len(main) == len(others) == seconds(setting.length_s)
         each = [read_audio(path) for path in sorted(folder.glob("bystander_*.flac"))]
-        assert len(each) == (len(setting.bystanders) if setting is several else 0)
+        assert len(each) == (len(setting.bystanders) if len(setting.bystanders) > 1 else 0)
         assert np.abs(sum(each, np.zeros_like(main)) - others).max() < 1e-4
         assert 8 <= len(read_audio(scene.enrolment)) / SAMPLE_RATE <= 10
         told = json.loads((folder / "scene.json").read_text())
