@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -243,9 +242,13 @@ def _check_numbers_only() -> None:
 
 def _check_classes() -> None:
     """Raise ModelError if a name that hyperparameters may hold does not stand for the class of that name."""
+    from speechbrain.lobes.models import dual_path
+    from speechbrain.utils import parameter_transfer
+
+    homes = {home.__name__: home for home in (dual_path, parameter_transfer)}
     for path in _CLASSES:
         module, _, name = path.rpartition(".")
-        found = getattr(import_module(module), name, None)
+        found = getattr(homes[module], name, None)
         if not isinstance(found, type) or (found.__module__, found.__qualname__) != (module, name):
             raise ModelError(f"speechbrain has no class {path}; run: pip install --force-reinstall 'cascade[paper]'")
 
