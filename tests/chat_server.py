@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,10 @@ class Received:
 
 @dataclass(frozen=True)
 class Play:
-    """What the server does: answers with a body, hangs until it is closed, hangs up, or sends half of the body."""
+    """What the server does: answers with a body, hangs until it is closed, hangs up, or sends half of the body.
+
+    drips: sends a header, or a space of the body, every 20 ms for ever. floods: sends spaces for ever, and quickly.
+    """
 
     status: int = 200
     body: bytes = b""
@@ -48,6 +51,8 @@ class Play:
     hangs: bool = False
     hangs_up: bool = False
     sends_half: bool = False
+    drips: Literal["", "headers", "body"] = ""
+    floods: bool = False
 
 
 Script = Callable[[Received], Play]
@@ -165,9 +170,24 @@ async def _one(
         await asyncio.Event().wait()
     if play.hangs_up:
         return False
+    if play.drips or play.floods:
+        await _endless(writer, play)
     writer.write(_response(play))
     await writer.drain()
     return not play.sends_half
+
+
+async def _endless(writer: asyncio.StreamWriter, play: Play) -> None:
+    """Send an answer that never ends, until the other side hangs up."""
+    writer.write(b"HTTP/1.1 200 X\r\n")
+    chunk = b" " if play.drips else b" " * 65536
+    if play.drips != "headers":
+        writer.write(b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
+        chunk = b"%x\r\n%s\r\n" % (len(chunk), chunk)
+    while True:
+        writer.write(b"x-more: y\r\n" if play.drips == "headers" else chunk)
+        await writer.drain()
+        await asyncio.sleep(0.02 if play.drips else 0)
 
 
 def _response(play: Play) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cascade.answering.faults import KNOWN_CODES, Kind, fault_of
+from cascade.answering.faults import KNOWN_CODES, FaultError, Kind, fault_of
 
 NOW_S = 1_800_000_000.0
 
@@ -53,6 +53,7 @@ def kind_of(error: Exception, **request: Any) -> Kind:
         (StatusError(501), Kind.REFUSED),
         (ValueError("no JSON"), Kind.PASSING),
         (TypeError("a mistake of ours"), Kind.REFUSED),
+        (TimeoutError(), Kind.PASSING),
     ],
 )
 def test_each_error_means_one_thing(error: Exception, kind: Kind) -> None:
@@ -80,6 +81,16 @@ def test_log_probabilities_are_only_given_up_where_they_were_asked_for() -> None
     error = StatusError(400, param="top_logprobs")
     assert kind_of(error, logprobs=True) is Kind.NO_LOGPROBS
     assert kind_of(error) is Kind.REFUSED
+
+
+def test_a_fault_that_the_client_wraps_is_itself_and_of_several_causes_one_is_said() -> None:
+    wrapped = type("APIConnectionError", (Exception,), {})("platform nine")
+    wrapped.__cause__ = FaultError(Kind.PASSING, "too large")
+    assert fault_of(wrapped, {}, lambda: NOW_S) is wrapped.__cause__
+    wrapped.__cause__ = type("ConnectError", (Exception,), {})()
+    wrapped.__cause__.__cause__ = ExceptionGroup("both addresses", [ConnectionRefusedError(), ConnectionRefusedError()])
+    fault = fault_of(wrapped, {}, lambda: NOW_S)
+    assert (str(fault), fault.unreached) == ("no connection (ConnectionRefusedError)", True)
 
 
 def test_only_what_never_went_out_is_surely_not_charged() -> None:

@@ -35,7 +35,7 @@ ORDER = (
     ),
     ("scoring.tally", "scoring.bootstrap"),
     ("scoring.leakage", "scoring.efficacy", "scoring.paper"),
-    ("backends.packages",),
+    ("backends.bounded", "backends.packages"),
     ("backends.*",),
     ("output.models",),
     ("manifests", "carrying", "pull", "machine"),
@@ -89,8 +89,9 @@ NETWORK = {
     "smtplib", "socket", "socketserver", "ssl", "telnetlib", "urllib", "urllib3", "webbrowser", "websocket",
     "websockets", "xmlrpc",
 }  # fmt: skip
-NETWORK_CLIENTS = {"backends.hub", "backends.openai"}
-"""What may speak to a server: backends.openai, and backends.hub, which `models pull` alone uses to fetch models."""
+NETWORK_CLIENTS = {"backends.bounded", "backends.hub", "backends.openai"}
+"""What may speak to a server: backends.openai by backends.bounded, and backends.hub, which `models pull` alone uses to
+fetch models."""
 
 SPEECH = {"text", "words", "samples", "mixture", "sources", "embedding", "total", "why", "options"}
 """Attributes that hold what was said, or by whom; none of it may be logged."""

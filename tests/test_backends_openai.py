@@ -10,6 +10,7 @@ import random
 import sys
 import threading
 import traceback
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -29,6 +31,7 @@ from cascade.answering.prompts import Prompt, load_prompt
 from cascade.answering.questions import question_of
 from cascade.answering.spending import Price
 from cascade.backends import openai
+from cascade.backends.bounded import LARGEST_BODY
 from cascade.backends.openai import OpenAIAnswerer, check_url, host_of, is_loopback, is_placeholder, key_variable
 from cascade.errors import BackendError, ConfigError, NoMoreAnswersError, NotReadyError
 from cascade.output.cache import ResponseCache
@@ -192,6 +195,17 @@ def test_a_server_on_this_machine_needs_no_key_and_is_sent_none(load: Ask, monke
         load(server).answer(QUESTION, HEARD)
     assert "authorization" not in server.received[0].headers
     assert b"of-somebody" not in server.log
+
+
+def test_the_environment_adds_no_headers(load: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    added = "Cookie: mine\nX-Token: mine\nAuthorization: Bearer mine\nHost: mine\nUser-Agent: mine\nContent-Length: 3"
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", added)
+    monkeypatch.setenv("OPENAI_ORG_ID", "mine")
+    with serving(in_turn(good("A"))) as server:
+        assert load(server).answer(QUESTION, HEARD).choice == 0
+    assert b"mine" not in server.log
+    assert server.received[0].headers["host"] == host(server)
+    assert server.received[0].headers["authorization"] == f"Bearer {SECRET}"
 
 
 def test_another_variable_can_hold_the_key(load: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -530,6 +544,55 @@ def test_a_server_that_hangs_is_given_up_in_time(load: Ask) -> None:
         with pytest.raises(BackendError, match=r"no answer in time \(\w+\); trying again did not help"):
             load(server, timeout_s=0.2, max_retries=1).answer(QUESTION, HEARD)
         assert len(server.received) == 2
+
+
+@pytest.mark.parametrize("drips", ["headers", "body"])
+def test_a_server_that_sends_a_little_now_and_then_is_given_up_in_time(
+    load: Ask, drips: Literal["headers", "body"]
+) -> None:
+    began_s = monotonic()
+    with serving(in_turn(Play(drips=drips))) as server:
+        with pytest.raises(BackendError, match=r"no answer in time \(\w+\); trying again did not help"):
+            load(server, timeout_s=0.3, max_retries=1).answer(QUESTION, HEARD)
+        assert len(server.received) == 2
+    assert monotonic() - began_s < 5
+
+
+def packed(body: bytes, how: int = 31) -> bytes:
+    """Compress: as gzip, or with 15 as zlib does."""
+    packing = zlib.compressobj(9, zlib.DEFLATED, how)
+    return packing.compress(body) + packing.flush()
+
+
+LONG = good("B").body + b" " * LARGEST_BODY
+
+
+@pytest.mark.parametrize(
+    "played",
+    [
+        Play(floods=True),
+        Play(body=LONG),
+        Play(500, LONG),
+        Play(body=packed(LONG), headers={"content-encoding": "gzip"}),
+        Play(body=packed(b" " * 50_000_000), headers={"content-encoding": "deflate"}),
+    ],
+    ids=["floods", "long", "a long error", "a small bomb", "a bomb"],
+)
+def test_an_answer_that_is_too_large_is_not_read_and_may_pass(load: Ask, played: Play) -> None:
+    with serving(in_turn(played, good("A"))) as server:
+        assert load(server).answer(QUESTION, HEARD).choice == 0
+    with serving(in_turn(played)) as server, pytest.raises(BackendError, match="is longer than 1000000 bytes; trying"):
+        load(server, max_retries=1).answer(QUESTION, HEARD)
+
+
+def test_an_answer_may_be_compressed_and_what_is_not_compressed_as_it_says_may_pass(load: Ask) -> None:
+    body = good("B").body + b" " * (LARGEST_BODY - len(good("B").body))
+    for encoding, sent in (("gzip", packed(body)), ("deflate", packed(body, 15)), ("identity", body)):
+        with serving(in_turn(Play(body=sent, headers={"content-encoding": encoding}))) as server:
+            assert load(server).answer(QUESTION, HEARD).choice == 1
+    for encoding in ("gzip", "br"):
+        with serving(in_turn(Play(body=b"xxxx", headers={"content-encoding": encoding}), good("A"))) as server:
+            assert load(server).answer(QUESTION, HEARD).choice == 0
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,11 @@ def fault_of(error: Exception, request: Mapping[str, Any], now: Callable[[], flo
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
         return _status_fault(status, error, request, now)
+    for cause in _causes(error):
+        if isinstance(cause, FaultError):
+            return cause
+    if isinstance(error, TimeoutError):
+        return FaultError(Kind.PASSING, "no answer in time (TimeoutError)", billed=True)
     causes = [type(cause).__name__ for cause in _causes(error)]
     if "APITimeoutError" in causes or "APIConnectionError" in causes:
         if {"ConnectError", "ConnectTimeout"} & set(causes):  # so nothing was sent
@@ -113,11 +118,12 @@ def fault_of(error: Exception, request: Mapping[str, Any], now: Callable[[], flo
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and what led to it, the first cause last."""
+    """Yield an exception and what led to it, the first cause last; of several at once, one."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen
-        seen = seen.__cause__ or seen.__context__
+        several = seen.exceptions if isinstance(seen, BaseExceptionGroup) else (None,)
+        seen = several[0] or seen.__cause__ or seen.__context__
 
 
 def _status_fault(status: int, error: Any, request: Mapping[str, Any], now: Callable[[], float]) -> FaultError:

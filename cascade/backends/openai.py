@@ -3,9 +3,10 @@
 Each thing that can go wrong has one outcome:
 
     no connection, and there never was one   tried UNREACHED_TRIES times; then nothing more is asked
-    429, 408, 409, 425, 5xx, no answer in    tried again, later and later, when the server says so if it does; given up
-    time, a connection that breaks, a body   after `max_retries`. When DEAD_AFTER or SILENT_AFTER questions in a row
-    that is no chat completion               were given up, the server is taken for dead: nothing more is asked
+    429, 408, 409, 425, 5xx, not all of an   tried again, later and later, when the server says so if it does; given up
+    answer in time, a connection that        after `max_retries`. When DEAD_AFTER or SILENT_AFTER questions in a row
+    breaks, a body that is too large or no   were given up, the server is taken for dead: nothing more is asked
+    chat completion
     no quota, 401, 402, 403, 404, redirects  nothing more is asked
     the cost could pass `max_cost`           nothing more is asked
     a prompt that is too long, other 4xx     this question fails; so it does where the server shortened the prompt
@@ -19,7 +20,7 @@ Neither the line nor anything that hangs on it holds prompt or reply: of a serve
 its codes are shown that are known (faults.KNOWN_CODES).
 
 Nothing is sent but `chat_request`, to `base_url` alone: redirects are not followed, proxies in the environment not
-used, and the headers in which the `openai` package describes the machine are taken off.
+used, and headers are those of a closed list (cascade.backends.bounded).
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from cascade.answering.chat import (
 from cascade.answering.faults import NO_COMPLETION, FaultError, Kind, fault_of
 from cascade.answering.pacing import Clock, Health, Pace
 from cascade.answering.spending import Budget, Price, Prices, Spent, Usage, usage_of
+from cascade.backends.bounded import Client
 from cascade.errors import (
     BackendError,
     CascadeError,
@@ -64,9 +66,6 @@ KEY_VARIABLE: Final = "OPENAI_API_KEY"
 CONCURRENCY: Final = 8
 TIMEOUT_S: Final = 60.0
 MAX_RETRIES: Final = 6
-CONNECT_S: Final = 10.0
-"""A server that does not even take the connection by then is not slow, it is not there."""
-
 UNREACHED_TRIES: Final = 3
 """How often a server is tried that was never reached in this run, at most, within some 1.5 s if it is refused at once.
 
@@ -120,7 +119,7 @@ def load(
         concurrency: The most requests at a time.
         requests_per_minute: The most requests in a minute; None for no limit.
         tokens_per_minute: The most tokens in a minute; None for no limit.
-        timeout_s: How long to wait for an answer.
+        timeout_s: How long a request may take, from finding the server to the last byte of its answer.
         max_retries: How often a question is tried again.
         max_cost: US dollars that are never passed.
         prices: What models cost (spending.read_prices).
@@ -142,7 +141,7 @@ def load(
         log.warning("%s", readable)
     clock = clock or Clock()
     answerer = OpenAIAnswerer(
-        client.chat.completions.create,
+        client.create,
         server=url,
         model=model,
         prompts=prompts,
@@ -161,6 +160,8 @@ def load(
 
 # --- before anything is sent ------------------------------------------------------------------------------------------
 
+
+NO_ADDRESS: Final = "base_url is no address of a server; expected one such as http://localhost:8000/v1"
 
 _LABEL = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _ADDRESS = re.compile(
@@ -181,7 +182,7 @@ def check_url(base_url: str | None) -> str:
     if re.search("[@?#]", url):
         raise ConfigError("base_url holds a name, a password, '?' or '#'; give the key in the environment instead")
     if not _is_address(url):
-        raise ConfigError("base_url is no address of a server; expected one such as http://localhost:8000/v1")
+        raise ConfigError(NO_ADDRESS)
     return url
 
 
@@ -216,11 +217,12 @@ def key_variable(url: str, named: str | None) -> str | None:
 
     The key in OpenAI's own variable is for OpenAI alone: another server is given a key only if it is named.
     """
-    is_openai = url.lower().startswith("https://") and host_of(url) in _OPENAI_HOSTS
-    return named or (KEY_VARIABLE if is_openai else None)
+    return named or (KEY_VARIABLE if is_openai(url) else None)
 
 
-_OPENAI_HOSTS: Final = {"api.openai.com", "api.openai.com:443"}
+def is_openai(url: str) -> bool:
+    """Tell whether a server is OpenAI's own, and nobody can stand between."""
+    return url.lower().startswith("https://") and host_of(url) in ("api.openai.com", "api.openai.com:443")
 
 
 def who_can_read(url: str, variable: str | None) -> str | None:
@@ -277,34 +279,18 @@ def is_placeholder(key: str) -> bool:
     return _PLACEHOLDER.fullmatch(key.strip()) is not None
 
 
-def _client(url: str, key: str, timeout_s: float) -> Any:
+def _client(url: str, key: str, timeout_s: float) -> Client:
     """Return a client of the `openai` package that speaks to this address alone, and says nothing of this machine."""
     try:
-        import openai
         import tenacity  # noqa: F401
+
+        # Some releases log whole requests when the program logs at DEBUG.
+        logging.getLogger("openai").setLevel(logging.WARNING)
+        return Client(url, key, timeout_s, is_openai=is_openai(url))
     except ModuleNotFoundError as error:
-        raise MissingExtraError(str(error.name), "paper") from None
-    # Some releases log whole requests when the program logs at DEBUG.
-    logging.getLogger("openai").setLevel(logging.WARNING)
-    wait = openai.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S))
-    hooks = {"request": [_take_off_headers(has_key=bool(key), is_openai=host_of(url) == host_of(OPENAI))]}
-    http = openai.DefaultHttpxClient(timeout=wait, follow_redirects=False, trust_env=False, event_hooks=hooks)
-    return openai.OpenAI(base_url=url, api_key=key or "none", timeout=wait, max_retries=0, http_client=http)
-
-
-def _take_off_headers(*, has_key: bool, is_openai: bool) -> Callable[[Any], None]:
-    """Return what takes off a request the headers that say who sends it: machine, library, and OpenAI's account."""
-
-    def take_off(request: Any) -> None:
-        for name in list(request.headers):
-            account = name.lower() in ("openai-organization", "openai-project") and not is_openai
-            if account or name.lower().startswith("x-stainless-"):
-                del request.headers[name]
-        request.headers["User-Agent"] = "cascade"
-        if not has_key:
-            del request.headers["Authorization"]
-
-    return take_off
+        raise MissingExtraError(str(error.name), "chat") from None
+    except ValueError:
+        raise ConfigError(NO_ADDRESS) from None
 
 
 # --- asking -----------------------------------------------------------------------------------------------------------
@@ -474,7 +460,7 @@ class OpenAIAnswerer:
             return _as_mapping(self._create(**request))
         except CascadeError:
             raise
-        except Exception as error:  # the client's own, and ValueError for a body that is no JSON
+        except Exception as error:  # the client's own, TimeoutError, and ValueError for a body that is no JSON
             fault = fault_of(error, request, self._clock.now)
         # Raised out here so that the client's exception, which holds prompt and reply, is not chained to this one.
         raise fault
