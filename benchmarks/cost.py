@@ -62,7 +62,7 @@ from cascade.provenance import gather
 from cascade.separation import LOUDEST
 from cascade.settings import OpenAISettings
 from cascade.shbench.items import load_data
-from cascade.shbench.plan import Plan, Recording, _prompt_file
+from cascade.shbench.plan import Plan, Recording, prompt_file
 from cascade.shbench.recordings import find_audio
 from cascade.types import Admission, AdmitReason, Mode, Span, Transcript, Utterance
 
@@ -229,7 +229,7 @@ def plan_of(config: CascadeConfig) -> Plan:
         config=config,
         system="",
         modes=tuple(Mode),
-        prompts={mode: load_prompt(settings.prompts / _prompt_file(settings, mode)) for mode in Mode},
+        prompts={mode: load_prompt(settings.prompts / prompt_file(settings, mode)) for mode in Mode},
         recordings=tuple(
             Recording(name, Path(name), "", tuple(item for item in data.items if item.audio == name), None)
             for name in names

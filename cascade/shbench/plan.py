@@ -262,10 +262,11 @@ def _options(settings: BenchmarkSettings, item: Item) -> tuple[str, ...]:
 
 
 def _prompt(settings: BenchmarkSettings, mode: Mode) -> Prompt:
-    return load_prompt(settings.prompts / _prompt_file(settings, mode))
+    return load_prompt(settings.prompts / prompt_file(settings, mode))
 
 
-def _prompt_file(settings: BenchmarkSettings, mode: Mode) -> str:
+def prompt_file(settings: BenchmarkSettings, mode: Mode) -> str:
+    """Return the name of the prompt's file for questions asked in a mode."""
     described = "_described" if mode is Mode.SELECTIVE and settings.description != "none" else ""
     return f"{'open_' if settings.open_ended else ''}{mode}{described}.txt"
 
