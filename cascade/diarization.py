@@ -28,6 +28,10 @@ HOP: Final = seconds(0.1)
 FRAME: Final = 512
 """Samples per frame of the speech detector; Silero VAD (v5 and later) takes no other number at 16 kHz."""
 
+SURROUNDINGS: Final = seconds(0.3)
+"""Samples on either side of a turn that go with it, to tell where in it somebody begins or ends; after a turn that a
+pause ended, so many were heard anyway before it was known."""
+
 SPEECH_THRESHOLD: Final = 0.5
 """Speech probability from which a frame is speech: the default of Silero VAD (github.com/snakers4/silero-vad)."""
 
@@ -451,18 +455,25 @@ class Diarizer:
         """Return the turns up to the end of the stream."""
         turns = [turn for hop in self._listener.rest() for turn in self._after(hop)]
         for hop, voice in self._labeller.flush():
-            turns += [self._turn(extent) for extent in self._finder.push(hop, voice)]
-        turns += [self._turn(extent) for extent in self._finder.flush(self._buffer.end)]
+            turns += [self._turn(extent, self._heard(hop)) for extent in self._finder.push(hop, voice)]
+        turns += [self._turn(extent, self._buffer.end) for extent in self._finder.flush(self._buffer.end)]
         return turns
 
     def _after(self, hop: Hop) -> Iterator[SpeakerTurn]:
         for settled, voice in self._labeller.push(hop):
             self._settled = settled.index
             for extent in self._finder.push(settled, voice):
-                yield self._turn(extent)
+                yield self._turn(extent, self._heard(settled))
 
-    def _turn(self, extent: _Extent) -> SpeakerTurn:
+    def _heard(self, hop: Hop) -> int:
+        """Return up to where the stream was surely heard when a hop is settled, however it was cut into chunks."""
+        return min((hop.index + 1 + (_Labeller.SMOOTH if hop.speech else 0)) * HOP, self._buffer.end)
+
+    def _turn(self, extent: _Extent, heard: int) -> SpeakerTurn:
+        """Cut a turn out of what was heard, up to the sample `heard`."""
         span = Span(extent.reach.start, min(extent.reach.end, self._buffer.end))
+        before = Span(max(0, span.start - SURROUNDINGS), span.start)
+        after = Span(span.end, max(span.end, min(span.end + SURROUNDINGS, heard)))
         embeddings = [hop.embedding for hop in extent.hops if hop.embedding is not None]
         power = np.mean([10 ** (hop.level_db / 10) for hop in extent.hops])
         return SpeakerTurn(
@@ -471,13 +482,28 @@ class Diarizer:
             samples=self._buffer.take(span).copy(),
             embedding=np.mean(embeddings, axis=0, dtype=np.float32) if embeddings else np.full(1, np.nan, np.float32),
             level_db=10 * float(np.log10(power)),
+            embeddings=_by_hop(extent.hops, span),
+            before=self._buffer.take(before).copy(),
+            after=self._buffer.take(after).copy(),
         )
 
     def _forget(self) -> None:
         """Drop what no later turn can reach: memory stays within the longest turn."""
         pending = max(0, self._settled * HOP - seconds(self._settings.pad_s))
         turn = self._finder.needs
-        self._buffer.drop_before(min(self._listener.needs, pending, pending if turn is None else turn))
+        oldest = max(0, min(pending, pending if turn is None else turn) - SURROUNDINGS)
+        self._buffer.drop_before(min(self._listener.needs, oldest))
+
+
+def _by_hop(hops: Sequence[Hop], span: Span) -> Vector:
+    """Return the embeddings of a span's hops (n_hops, dim), NaN where there is none; no row if there is none at all."""
+    known = [(hop.index * HOP - span.start, hop.embedding) for hop in hops if hop.embedding is not None]
+    if not known:
+        return np.zeros((0, 1), np.float32)
+    rows = np.full((-(-len(span) // HOP), len(known[0][1])), np.nan, np.float32)
+    for start, embedding in known:
+        rows[start // HOP] = embedding
+    return rows
 
 
 # --- models that hear a whole recording before they say anything ------------------------------------------------------
@@ -619,6 +645,8 @@ class _Cutter:
             embedding=np.full(1, np.nan, np.float32) if embedding is None else embedding,
             level_db=level_db(samples),
             overlapped=sum(len(other.span) for other in others) >= min(TOLD_OVERLAP, len(turn.span) / 2),
+            before=self._mixture[max(0, turn.span.start - SURROUNDINGS) : turn.span.start].copy(),
+            after=self._mixture[turn.span.end : turn.span.end + SURROUNDINGS].copy(),
         )
 
     def _others(self, turn: Stretch) -> list[Stretch]:

@@ -1,5 +1,7 @@
 """SpeakerTurn -> AdmittedTurn or Withheld: the only door. Nobody but the main speaker passes in selective mode.
 
+    turn -> probability every 20 ms (evidence.py) -> pieces -> each admitted or withheld
+
 Who the main speaker is comes from an enrolment, or else from dominance: who speaks most and loudest (nearest) in the
 first `hold_s` of speech. Until that is certain, turns are held, not let out. Everything undecided is withheld, and so
 is everything on which the gate itself fails.
@@ -7,6 +9,7 @@ is everything on which the gate itself fails.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -15,14 +18,18 @@ from enum import StrEnum
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from cascade.diarization import UNKNOWN, combine
+from cascade.diarization import UNKNOWN, level_db
 from cascade.errors import EnrolmentError
+from cascade.evidence import FRAME, Judge, Known, band_weights, observe
 from cascade.types import (
     Admission,
     AdmitReason,
     AdmittedTurn,
     Mode,
+    Samples,
+    Span,
     SpeakerTurn,
     Vector,
     Withheld,
@@ -34,12 +41,6 @@ log = logging.getLogger(__name__)
 
 MAIN: Final = "main"
 """Label of the main speaker in everything that leaves the gate."""
-
-RIVAL_WEIGHT: Final = 0.4
-"""What similarity to a bystander heard before takes from the evidence; by the same regression as LEVEL_WEIGHT."""
-
-RIVAL_FREE: Final = 0.35
-"""Similarity that two different voices may well have; only what is above counts."""
 
 ENROLMENT_WEIGHT: Final = 20.0
 """What the enrolment counts for in the profile, in hops of 0.1 s: two seconds of what is heard weigh as much."""
@@ -56,16 +57,17 @@ class OverlapPolicy(StrEnum):
 class GateSettings:
     """What the gate goes by.
 
-    threshold: least evidence (similarity to the main speaker's profile, with what the level adds) that passes.
-    min_turn_s: shorter turns tell too little. hold_s: speech after which the dominant speaker must be certain.
-    learn_margin: the profile learns from turns that pass by this much. always: keep the gate shut in general mode too.
+    threshold: the least probability, that the main speaker speaks, that passes. min_turn_s: shorter turns, and shorter
+    pieces of them, tell too little. hold_s: speech after which the dominant speaker must be certain. sure: the profile
+    learns from pieces at least so probable, and what is known of bystanders from those as improbable. always: keep the
+    gate shut in general mode too.
     """
 
-    threshold: float = 0.52
+    threshold: float = 0.5
     min_turn_s: float = 0.3
     hold_s: float = 10.0
     overlap: OverlapPolicy = OverlapPolicy.ADMIT_IF_DOMINANT
-    learn_margin: float = 0.1
+    sure: float = 0.95
     always: bool = False
 
 
@@ -75,17 +77,27 @@ PROFILE_MEMORY: Final = 0.995
 LEVEL_MEMORY: Final = 0.97
 """The same for the level, which follows within about 3 s of speech."""
 
-
 FAR_DB: Final = 6.0
 """The least that separates a near from a far speaker in SH-Bench's mixing (arXiv 2512.06380, section 3.2)."""
 
-UNHEARD_DB: Final = -FAR_DB
-"""How loud a turn is taken to be before the main speaker was heard: a bystander may be the first, or the only one."""
+CHANGE_COST: Final = 3.0
+"""What going from main speaker to bystander, or back, costs within a turn, in natural log-odds of a frame."""
+
+LEAST_PROBABLE: Final = 0.001
+"""No frame counts as less probable than this, nor as more probable than the opposite: one alone decides little."""
+
+UNIT: Final = 1.001
+"""The largest norm of an embedding that is a mean of unit vectors, rounding allowed for."""
+
+
+def usable(embedding: Vector) -> bool:
+    """Tell whether an embedding (dim,) is a voice: a mean of unit vectors, not NaN, and not nothing."""
+    return 0 < float(np.linalg.norm(embedding)) <= UNIT
 
 
 @dataclass(slots=True)
 class Profile:
-    """The main speaker as known so far: sum of embeddings (dim,), and running level in dB (NaN: not heard yet)."""
+    """A speaker as known so far: sum of embeddings (dim,), and running level in dB (NaN: not heard yet)."""
 
     total: Vector
     level_db: float = math.nan
@@ -96,29 +108,69 @@ class Profile:
         return not math.isnan(self.level_db)
 
     @property
-    def caution(self) -> float:
-        """What is taken from the evidence as long as the level cannot speak; it says nothing about the voice."""
-        return 0.0 if self.heard else -combine(0.0, UNHEARD_DB)
+    def voice(self) -> Vector:
+        """Return the mean direction of the embeddings (dim,), unit norm."""
+        return (self.total / np.linalg.norm(self.total)).astype(np.float32)
 
-    def evidence(self, turn: SpeakerTurn) -> float:
-        """Return the evidence that the turn is this speaker's; NaN if the embedding tells nothing."""
-        similarity = self.similarity(turn)
-        return combine(similarity, turn.level_db - self.level_db) if self.heard else similarity - self.caution
-
-    def similarity(self, turn: SpeakerTurn) -> float:
-        """Return the cosine between the turn's windows and this profile, averaged over the windows."""
-        return float(turn.embedding @ self.total / np.linalg.norm(self.total))
-
-    def learn(self, turn: SpeakerTurn) -> None:
-        """Take in a turn that is surely this speaker's: the room's sound, and how loud the speaker is now."""
-        hops = turn.span.duration_s * 10
-        self.total = (self.total * PROFILE_MEMORY**hops + turn.embedding * hops).astype(np.float32)
+    def learn(self, embedding: Vector, hops: float, level_db: float) -> None:
+        """Take in what is surely this speaker's: mean embedding (dim,) of so many hops of 0.1 s, and their level."""
+        self.total = (self.total * PROFILE_MEMORY**hops + embedding * hops).astype(np.float32)
         pace = 1 - LEVEL_MEMORY**hops
-        self.level_db = self.level_db + pace * (turn.level_db - self.level_db) if self.heard else turn.level_db
+        self.level_db = self.level_db + pace * (level_db - self.level_db) if self.heard else level_db
 
     def copy(self) -> Profile:
         """Return a profile that learns by itself."""
         return Profile(self.total.copy(), self.level_db)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a turn that is the main speaker's or is not: frames [start, end), and how probable it is theirs."""
+
+    start: int
+    end: int
+    passes: bool
+    evidence: float
+
+
+def pieces(probabilities: Vector, threshold: float) -> list[Piece]:
+    """Cut a turn by the probabilities of its frames (n_frames,): the most likely sequence where each change costs.
+
+    The evidence of a piece is the probability whose log-odds are the mean of its frames'. So a piece passes where it is
+    above the threshold, and what passes at one threshold passes at each lower one. A frame that is NaN never passes.
+    """
+    odds = _log_odds(probabilities.astype(np.float64))
+    least = float(_log_odds(np.array(threshold)))
+    states = _most_likely(np.where(np.isnan(odds), -np.inf, odds - least))
+    borders = [0, *(np.flatnonzero(np.diff(states)) + 1).tolist(), len(states)] if len(states) else []
+    found = []
+    for start, end in itertools.pairwise(borders):
+        evidence = 1 / (1 + math.exp(-float(np.mean(odds[start:end]))))
+        found.append(Piece(start, end, bool(states[start]) and evidence >= threshold, evidence))
+    return found
+
+
+def _log_odds(probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    certain = np.clip(probabilities, LEAST_PROBABLE, 1 - LEAST_PROBABLE)
+    return np.asarray(np.log(certain / (1 - certain)), np.float64)
+
+
+def _most_likely(odds: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Return for each frame whether it is the main speaker's: the best path through two states (Viterbi).
+
+    Of paths that are equally good it is the one in which the main speaker speaks least.
+    """
+    main = other = 0.0
+    was_main: list[tuple[bool, bool]] = []  # whether the frame before is the main speaker's, if this one is not, or is
+    for value in odds.tolist():
+        was_main.append((main - CHANGE_COST > other, main > other - CHANGE_COST))
+        main, other = max(main, other - CHANGE_COST) + value, max(other, main - CHANGE_COST)
+    states = np.zeros(len(odds), bool)
+    state = main > other
+    for frame in reversed(range(len(odds))):
+        states[frame] = state
+        state = was_main[frame][state]
+    return states
 
 
 @dataclass(slots=True)
@@ -177,7 +229,7 @@ class Dominance:
         ranking = sorted(self._tallies.items(), key=lambda item: -item[1].energy)
         if not ranking or ranking[0][1].seconds < self.LEAST_S:
             return None
-        if len(ranking) > 1 and ranking[0][1].energy < self.LEAD * ranking[1][1].energy:
+        if len(ranking) > 1 and not ranking[0][1].energy >= self.LEAD * ranking[1][1].energy:
             return None
         return self._crown(ranking[0][0])
 
@@ -200,23 +252,30 @@ class Dominance:
 
 
 class MainSpeaker:
-    """Lets the main speaker's turns through; a Stage[SpeakerTurn, AdmittedTurn | Withheld].
+    """Lets the main speaker through; a Stage[SpeakerTurn, AdmittedTurn | Withheld].
 
-    With an enrolment each turn is decided as it comes. Without one, turns are held for up to `hold_s`, until it is
+    A turn is cut where the main speaker begins or ends in it: its pieces cover it, each once, and come out together.
+    With an enrolment each turn is decided as it comes; without one, turns are held for up to `hold_s`, until it is
     certain who the main speaker is.
     """
 
-    def __init__(self, settings: GateSettings, mode: Mode, enrolled: Profile | None = None) -> None:
+    def __init__(self, judge: Judge, settings: GateSettings, mode: Mode, enrolled: Profile | None = None) -> None:
+        self._judge = judge
         self._settings = settings
         self._mode = mode
         self._profile = None if enrolled is None else enrolled.copy()
         self._dominance = None if enrolled is not None else Dominance(settings.hold_s)
         self._held: list[SpeakerTurn] = []
         self._rivals: dict[str, Profile] = {}
+        self._loudest_db = -math.inf
+        self._weights = band_weights()
 
     @property
     def lookahead(self) -> int:
-        """Nothing with an enrolment; else `hold_s`, counted up to the latest turn: turns are the gate's only clock."""
+        """Nothing with an enrolment; else `hold_s`, counted up to the latest turn: turns are the gate's only clock.
+
+        It counts from the end of a turn: a piece that ends within one comes out with it.
+        """
         return 0 if self._dominance is None else seconds(self._settings.hold_s)
 
     def push(self, turn: SpeakerTurn, /) -> Sequence[AdmittedTurn | Withheld]:
@@ -236,20 +295,23 @@ class MainSpeaker:
         except Exception as error:
             return self._fail(error)
         held, self._held = self._held, []
-        return [self._decide(turn) for turn in held]
+        return [item for turn in held for item in self._decide(turn)]
 
     def _count(self, turn: SpeakerTurn) -> None:
         """Let dominance hear the turn, and choose or correct the main speaker when it is time."""
-        if self._dominance is None or not np.isfinite(turn.embedding).all():
+        if self._dominance is None or not usable(turn.embedding) or not math.isfinite(turn.level_db):
             return
         if self._profile is None:
             self._dominance.hear(turn, turn.speaker)
             if self._hold_is_over():
                 self._profile = self._dominance.leader()
             return
-        passes = self._profile.evidence(turn) >= self._settings.threshold
+        passes = float(np.mean(self._probabilities(turn, self._profile))) >= self._settings.threshold
         self._dominance.hear(turn, MAIN if passes else turn.speaker)
-        self._profile = self._dominance.challenger() or self._profile
+        challenger = self._dominance.challenger()
+        if challenger is not None:
+            self._profile = challenger
+            self._rivals.clear()  # they were told from the wrong one; the challenger is among them
 
     def _hold_is_over(self) -> bool:
         return self._held[-1].span.end - self._held[0].span.end >= seconds(self._settings.hold_s)
@@ -257,7 +319,7 @@ class MainSpeaker:
     def _release(self) -> Iterator[AdmittedTurn | Withheld]:
         """Yield what need not be held any longer."""
         while self._held and (self._profile is not None or self._hold_is_over()):
-            yield self._decide(self._held.pop(0))
+            yield from self._decide(self._held.pop(0))
 
     def _fail(self, error: Exception) -> list[AdmittedTurn | Withheld]:
         """Withhold all that is held, since the gate failed; the error's text is not shown, for what it may hold."""
@@ -265,52 +327,105 @@ class MainSpeaker:
         held, self._held = self._held, []
         return [Withheld(turn.span, turn.speaker, WithholdReason.GATE_ERROR) for turn in held]
 
-    def _decide(self, turn: SpeakerTurn) -> AdmittedTurn | Withheld:
+    def _decide(self, turn: SpeakerTurn) -> list[AdmittedTurn | Withheld]:
         try:
-            evidence = self._evidence(turn)
-            reason = self._why_not(turn, evidence)
-            self._learn(turn, evidence, reason)
+            reason = self._why_not(turn)
+            if reason is not None or self._profile is None:
+                return [self._other(turn, turn.span, reason or WithholdReason.UNDECIDED, math.nan)]
+            probabilities = self._probabilities(turn, self._profile)
+            found = pieces(probabilities, self._settings.threshold)
+            decided = [self._piece(turn, piece) for piece in found]
+            self._learn(turn, self._profile, found)
         except Exception as error:
             log.error("the gate failed with %s; turn withheld", type(error).__name__)
-            return Withheld(turn.span, turn.speaker, WithholdReason.GATE_ERROR)
-        if reason is None:
-            admission = Admission(self._mode, AdmitReason.MAIN_SPEAKER, evidence, self._settings.threshold)
-            return AdmittedTurn(turn.span, MAIN, turn.samples, admission)
+            return [Withheld(turn.span, turn.speaker, WithholdReason.GATE_ERROR)]
+        return decided
+
+    def _piece(self, turn: SpeakerTurn, piece: Piece) -> AdmittedTurn | Withheld:
+        span = _span_of(turn, piece)
+        if not piece.passes:
+            return self._other(turn, span, WithholdReason.BYSTANDER, piece.evidence)
+        if span.duration_s < self._settings.min_turn_s:
+            return self._other(turn, span, WithholdReason.TOO_SHORT, piece.evidence)
+        admission = Admission(self._mode, AdmitReason.MAIN_SPEAKER, piece.evidence, self._settings.threshold)
+        return AdmittedTurn(span, MAIN, _cut(turn, span), admission)
+
+    def _other(self, turn: SpeakerTurn, span: Span, reason: WithholdReason, evidence: float) -> AdmittedTurn | Withheld:
+        """Withhold what is not the main speaker's, or admit it labelled, where the mode admits everyone."""
         if self._mode is Mode.GENERAL and not self._settings.always:
             admission = Admission(self._mode, AdmitReason.GENERAL_MODE, evidence, self._settings.threshold)
-            return AdmittedTurn(turn.span, turn.speaker, turn.samples, admission)
-        return Withheld(turn.span, turn.speaker, reason, evidence, self._settings.threshold)
+            return AdmittedTurn(span, turn.speaker, _cut(turn, span), admission)
+        return Withheld(span, turn.speaker, reason, evidence, self._settings.threshold)
 
-    def _why_not(self, turn: SpeakerTurn, evidence: float) -> WithholdReason | None:
-        """Return the reason for withholding the turn, None to admit it. NaN compares false, so it withholds."""
-        if not np.isfinite(turn.embedding).all():
+    def _why_not(self, turn: SpeakerTurn) -> WithholdReason | None:
+        """Return the reason for withholding a turn without looking into it, None if there is none."""
+        if not usable(turn.embedding):
             return WithholdReason.NO_EMBEDDING
         if self._profile is None:
             return WithholdReason.UNDECIDED
-        if turn.span.duration_s < self._settings.min_turn_s:
+        if not turn.span or turn.span.duration_s < self._settings.min_turn_s:
             return WithholdReason.TOO_SHORT
         if turn.overlapped and self._settings.overlap is OverlapPolicy.WITHHOLD:
             return WithholdReason.OVERLAPPED
-        if not evidence >= self._settings.threshold:
-            return WithholdReason.BYSTANDER
         return None
 
-    def _evidence(self, turn: SpeakerTurn) -> float:
-        """Return the main speaker's evidence, less what speaks for a bystander who was heard before."""
-        if self._profile is None or not np.isfinite(turn.embedding).all():
-            return math.nan
-        rival = max((rival.similarity(turn) for rival in self._rivals.values()), default=0.0)
-        return self._profile.evidence(turn) - RIVAL_WEIGHT * max(0.0, rival - RIVAL_FREE)
+    def _probabilities(self, turn: SpeakerTurn, profile: Profile) -> Vector:
+        """Return how likely the main speaker speaks, for each frame of a turn (n_frames,).
 
-    def _learn(self, turn: SpeakerTurn, evidence: float, reason: WithholdReason | None) -> None:
-        """Learn the main speaker's voice, and the bystanders', from turns that are clear."""
-        lead, margin = evidence - self._settings.threshold, self._settings.learn_margin
-        if self._profile is not None and lead >= margin - self._profile.caution:
-            self._profile.learn(turn)
-        elif self._profile is not None and reason is None and not self._profile.heard:
-            self._profile.level_db = turn.level_db
-        elif reason is WithholdReason.BYSTANDER and turn.speaker != UNKNOWN and lead <= -margin:
-            self._rivals.setdefault(turn.speaker, Profile(np.zeros_like(turn.embedding))).learn(turn)
+        Raises:
+            ValueError: The turn's level is not a number, or what the judge gives are not so many probabilities.
+        """
+        if not math.isfinite(turn.level_db):
+            raise ValueError("the turn's level is not a number")
+        loudest_db = max(self._loudest_db, turn.level_db)
+        rivals = [rival.voice for rival in self._rivals.values()]
+        known = Known(
+            main=profile.voice,
+            rivals=np.stack(rivals) if rivals else np.zeros((0, len(profile.total)), np.float32),
+            level_db=profile.level_db if profile.heard else loudest_db,
+            heard=profile.heard,
+        )
+        seen = observe(turn, known, self._weights)
+        probabilities = self._judge(turn, seen)
+        if probabilities.shape != (seen.n_frames,) or not ((probabilities >= 0) & (probabilities <= 1)).all():
+            raise ValueError(f"the judge must give {seen.n_frames} probabilities")
+        return probabilities
+
+    def _learn(self, turn: SpeakerTurn, profile: Profile, found: Sequence[Piece]) -> None:
+        """Learn the main speaker's voice, and the bystanders', from pieces that are clear."""
+        self._loudest_db = max(self._loudest_db, turn.level_db)
+        for piece in found:
+            span = _span_of(turn, piece)
+            embedding = _embedding_of(turn, piece)
+            if span.duration_s < self._settings.min_turn_s or not usable(embedding):
+                continue
+            hops, level = span.duration_s * 10, level_db(_cut(turn, span))
+            if piece.passes and (piece.evidence >= self._settings.sure or not profile.heard):
+                profile.learn(embedding, hops if piece.evidence >= self._settings.sure else 0.0, level)
+            elif piece.evidence <= 1 - self._settings.sure and turn.speaker != UNKNOWN:
+                rival = self._rivals.setdefault(turn.speaker, Profile(np.zeros_like(turn.embedding)))
+                rival.learn(embedding, hops, level)
+
+
+def _span_of(turn: SpeakerTurn, piece: Piece) -> Span:
+    start = turn.span.start + piece.start * FRAME
+    return Span(start, min(turn.span.start + piece.end * FRAME, turn.span.end))
+
+
+def _cut(turn: SpeakerTurn, span: Span) -> Samples:
+    """Return the samples of a piece: a copy, since a view would hold the rest of the turn."""
+    return turn.samples[span.start - turn.span.start : span.end - turn.span.start].copy()
+
+
+def _embedding_of(turn: SpeakerTurn, piece: Piece) -> Vector:
+    """Return the mean embedding (dim,) of the windows in a piece, NaN if they gave none."""
+    n_windows, n_frames = len(turn.embeddings), -(-len(turn.samples) // FRAME)
+    if not n_windows:
+        return turn.embedding
+    start, end = piece.start * n_windows // n_frames, -(-piece.end * n_windows // n_frames)
+    windows = turn.embeddings[start:end]
+    windows = windows[np.isfinite(windows).all(axis=1)]
+    return windows.mean(axis=0, dtype=np.float32) if len(windows) else np.full_like(turn.embedding, np.nan)
 
 
 class Everyone:

@@ -70,7 +70,7 @@ class Performance:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the gate did with one turn; evidence and threshold are NaN where there were none."""
+    """What the gate did with one turn, or one piece of it; evidence and threshold are NaN where there were none."""
 
     span: Span
     speaker: str

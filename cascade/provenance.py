@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 import cascade
 from cascade.config import CascadeConfig
 from cascade.manifests import checksums, models_of
+from cascade.packaged import data_folder
 
 _ROOT: Final = Path(__file__).parent.parent
 """The checkout, if this is one."""
@@ -39,7 +40,7 @@ class Provenance:
     models: the sha256 of each file, by the model's name and the file's path, as manifests.check_models found it.
     own_files: the sha256 of each file of the user's own that a stage reads, by its path.
     packages: version by name, of what cascade and its extras in use require. revision is None outside a checkout.
-    source: sha256 of cascade's own program text.
+    source: sha256 of cascade's own program text, and of the small networks that come with it.
     """
 
     config: CascadeConfig
@@ -139,9 +140,13 @@ def sha256_of(path: Path) -> str:
 
 
 def source_sha256() -> str:
-    """Return the sha256 of cascade's own program text, which tells two states of it apart where git cannot."""
+    """Return the sha256 of cascade's own program text, which tells two states of it apart where git cannot.
+
+    The networks that come with it count as text.
+    """
     whole = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    networks = (data_folder("models") / "evidence").glob("*.npz")
+    for path in [*sorted(Path(__file__).parent.rglob("*.py")), *sorted(networks)]:
         whole.update(hashlib.sha256(path.read_bytes()).digest())
     return whole.hexdigest()
 

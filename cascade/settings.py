@@ -32,6 +32,8 @@ from cascade.diarization import (
     WholeRecordingDiarizer,
 )
 from cascade.errors import CascadeError, ConfigError, EnrolmentError, OutputError
+from cascade.evidence import Judge
+from cascade.evidence import load as load_evidence
 from cascade.gate import Everyone, GateSettings, MainSpeaker, OverlapPolicy, Profile, enrol
 from cascade.manifests import checksums, folder_of, named
 from cascade.output import enrolments
@@ -459,7 +461,11 @@ class MainSpeakerSettings(StreamSettings):
         return kept
 
     def load(self, before: Callable[[], Chain]) -> StageMaker:
-        """Read the enrolment, or listen to it, if there is one."""
+        """Load the network that judges, and read the enrolment or listen to it, if there is one."""
+        return self.around(load_evidence(data_folder("models") / "evidence" / "dvector.npz"), before)
+
+    def around(self, judge: Judge, before: Callable[[], Chain]) -> StageMaker:
+        """Return the stage around this judge; `before` makes a fresh chain to hear the enrolment with."""
         profile = self._profile(before) if self.enrolment else None
         settings = GateSettings(
             threshold=self.threshold,
@@ -468,7 +474,7 @@ class MainSpeakerSettings(StreamSettings):
             overlap=self.overlap,
             always=self.always,
         )
-        return lambda mode: MainSpeaker(settings, mode, profile)
+        return lambda mode: MainSpeaker(judge, settings, mode, profile)
 
     def _profile(self, before: Callable[[], Chain]) -> Profile:
         kept = self.kept

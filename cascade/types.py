@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Never, final
 
@@ -61,7 +61,7 @@ class WithholdReason(StrEnum):
     UNDECIDED = "undecided"
     """No main speaker was known in time (nobody enrolled, nobody dominant yet)."""
     TOO_SHORT = "too_short"
-    """Shorter than `min_turn_s`: too little to tell a voice by."""
+    """A turn, or a piece of one, shorter than `min_turn_s`: too little to tell a voice by."""
     OVERLAPPED = "overlapped"
     """Two speak at once and the overlap policy withholds that."""
     NO_EMBEDDING = "no_embedding"
@@ -169,6 +169,10 @@ class SpeakerTurn(_Ungated):
     norm, at most 1, tells how much the windows agree, so a threshold means the same for short and for long turns.
     level_db is the level of its speech in dB relative to full scale. overlapped tells that somebody else speaks in it
     too.
+
+    embeddings (n_windows, dim) are those of windows spread evenly over the turn, NaN where one gave none; there is no
+    row where a model tells only one for the whole turn. before and after (n_samples,) are what is heard just outside of
+    it, as far as it was heard when the turn was known.
     """
 
     span: Span
@@ -177,11 +181,18 @@ class SpeakerTurn(_Ungated):
     embedding: Vector
     level_db: float
     overlapped: bool = False
+    embeddings: Vector = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    before: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
+    after: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def __post_init__(self) -> None:
         _check_audio("samples", self.samples, self.span, ndim=1)
         if self.embedding.ndim != 1:
             raise ValueError(f"embedding must be (dim,), got shape {self.embedding.shape}")
+        if self.embeddings.ndim != 2 or (len(self.embeddings) and self.embeddings.shape[1:] != self.embedding.shape):
+            raise ValueError(f"embeddings must be (n_windows, dim) with the same dim, got {self.embeddings.shape}")
+        _check_array("before", self.before, ndim=1)
+        _check_array("after", self.after, ndim=1)
 
 
 @final
@@ -189,8 +200,8 @@ class SpeakerTurn(_Ungated):
 class Admission:
     """The gate's leave to pass. Only gate.py makes one.
 
-    evidence is the similarity (or probability) that the decision rests on; it was at least `threshold`, unless the
-    mode or the stage admits everyone.
+    evidence is how probable it is that the main speaker speaks; it was at least `threshold`, unless the mode or the
+    stage admits everyone.
     """
 
     mode: Mode
@@ -202,7 +213,7 @@ class Admission:
 @final
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class AdmittedTurn:
-    """A turn that passed the gate: samples (n_samples,) and the leave to use them."""
+    """A turn, or a piece of one, that passed the gate: samples (n_samples,) and the leave to use them."""
 
     span: Span
     speaker: str
@@ -219,7 +230,7 @@ class AdmittedTurn:
 @final
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """What is left of a turn that did not pass: when, which label, why. No audio, no text, no embedding.
+    """What is left of a turn, or a piece, that did not pass: when, which label, why. No audio, text, or embedding.
 
     threshold is what the evidence had to reach; both are NaN where there was none.
     """
@@ -350,12 +361,17 @@ class Answer:
 
 def _check_audio(name: str, audio: Samples, span: Span, *, ndim: int) -> None:
     """Raise ValueError unless audio is float32, of ndim dimensions, and as long as its span."""
-    if audio.dtype != np.float32:
-        raise ValueError(f"{name} must be float32, got {audio.dtype}")
-    if audio.ndim != ndim:
-        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {audio.shape}")
+    _check_array(name, audio, ndim=ndim)
     if audio.shape[-1] != len(span):
         raise ValueError(f"{name} has {audio.shape[-1]} samples, but its span {span} has {len(span)}")
+
+
+def _check_array(name: str, array: Samples, *, ndim: int) -> None:
+    """Raise ValueError unless an array is float32 and of ndim dimensions."""
+    if array.dtype != np.float32:
+        raise ValueError(f"{name} must be float32, got {array.dtype}")
+    if array.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}")
 
 
 def concatenate(parts: Sequence[Samples]) -> Samples:

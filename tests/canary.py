@@ -25,12 +25,14 @@ from cascade.asr import RecognisedWord, Recognition
 from cascade.backends.extractive import ExtractiveAnswerer
 from cascade.config import CascadeConfig
 from cascade.diarization import Diarization, Stretch
+from cascade.evidence import N_BANDS, Judge, Observation
 from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, StageLoader, load_stages
 from cascade.settings import (
     AnswererSettings,
     ExtractiveSettings,
     FasterWhisperSettings,
+    MainSpeakerSettings,
     OnlineClusteringSettings,
     OpenAISettings,
     PyannoteSettings,
@@ -49,6 +51,7 @@ from cascade.types import (
     Question,
     Samples,
     Span,
+    SpeakerTurn,
     Transcript,
     Vector,
     seconds,
@@ -288,6 +291,12 @@ class PitchDiarization:
         return voice
 
 
+def judge(turn: SpeakerTurn, seen: Observation) -> Vector:
+    """Judge each frame by its voice alone: its window's similarity to the main speaker is taken for a probability."""
+    similarities = seen.features[seen.before : seen.before + seen.n_frames, N_BANDS + 1]
+    return np.asarray(np.clip(similarities, 0, 1), np.float32)
+
+
 def decode(samples: Samples) -> list[tuple[str, int, int]]:
     """Return the words in samples with their start and end; half of a word is enough."""
     frames = [samples[start : start + _FRAME] for start in range(0, len(samples) - _FRAME + 1, _STEP)]
@@ -346,6 +355,7 @@ class Models:
 
     detect: Callable[[Samples], float] = detect
     encode: Any = field(default_factory=PitchEncoder)
+    judge: Judge = judge
     recognise: Recogniser = field(default_factory=Recogniser)
     separate: Callable[[Samples], Samples] = separate
     diarize: Callable[[Samples], Diarization] | None = None
@@ -360,7 +370,9 @@ class Models:
             return settings.around(self.separate, SAMPLE_RATE, 2, self.encode)
         if isinstance(settings, PyannoteSettings):
             return settings.around(self.diarize or PitchDiarization(self.encode))
-        if settings.use in ("mixture", "loudest_source", "main_speaker", "everyone"):
+        if isinstance(settings, MainSpeakerSettings):
+            return settings.around(self.judge, before)
+        if settings.use in ("mixture", "loudest_source", "everyone"):
             return settings.load(before)  # there is no model in it
         raise NotImplementedError(f"tests/canary.py has no fake for 'use: {settings.use}': add one that reads the code")
 

@@ -35,6 +35,7 @@ from cascade.backends.pyannote import (
     unit,
 )
 from cascade.diarization import (
+    SURROUNDINGS,
     Diarization,
     DiarizationModel,
     Stretch,
@@ -44,8 +45,9 @@ from cascade.diarization import (
     source_shares,
 )
 from cascade.errors import BackendError, ConfigError, ModelError
-from cascade.gate import GateSettings, MainSpeaker
+from cascade.gate import GateSettings, MainSpeaker, Profile
 from cascade.types import (
+    AdmittedTurn,
     Mode,
     Samples,
     SeparatedChunk,
@@ -56,7 +58,7 @@ from cascade.types import (
     WithholdReason,
     seconds,
 )
-from tests.canary import watched
+from tests.canary import judge, watched
 from tests.pyannote_pipeline import CONFIG, DIMENSION, save_pipeline
 
 A, B, C = "speaker_1", "speaker_2", "speaker_3"
@@ -292,7 +294,7 @@ def test_silence_gives_no_turns_whatever_the_model_says() -> None:
 @pytest.mark.parametrize("embeddings", [{A: np.full(3, np.nan, np.float32)}, {}])
 def test_a_turn_without_an_embedding_does_not_pass_the_gate(embeddings: Mapping[str, Vector]) -> None:
     (turn,) = hear(model([stretch(A, 0, 3)], embeddings=embeddings), noise(3))
-    gate = MainSpeaker(GateSettings(), Mode.SELECTIVE, None)
+    gate = MainSpeaker(judge, GateSettings(), Mode.SELECTIVE, None)
     (decision,) = [*gate.push(turn), *gate.flush()]
 
     assert np.isnan(turn.embedding).all()
@@ -324,9 +326,35 @@ def test_cutting_changes_nothing(cuts: list[int]) -> None:
 
 def described(turns: Sequence[SpeakerTurn]) -> list[Any]:
     return [
-        (turn.span, turn.speaker, turn.overlapped, turn.level_db, turn.samples.tobytes(), turn.embedding.tobytes())
+        (
+            (turn.span, turn.speaker, turn.overlapped, turn.level_db),
+            [array.tobytes() for array in (turn.samples, turn.embedding, turn.embeddings, turn.before, turn.after)],
+        )
         for turn in turns
     ]
+
+
+def test_a_turn_tells_what_is_heard_around_it() -> None:
+    made = scene()
+    first, *_, last = hear(
+        model([stretch(A, 0.1, 2), stretch(B, 3, 4), stretch(A, 5, 6.5)]), made.mixture, made.sources
+    )
+
+    np.testing.assert_array_equal(first.before, made.mixture[: seconds(0.1)])
+    np.testing.assert_array_equal(first.after, made.mixture[seconds(2) : seconds(2) + SURROUNDINGS])
+    np.testing.assert_array_equal(last.before, made.mixture[seconds(5) - SURROUNDINGS : seconds(5)])
+    assert len(last.after) == 0
+
+
+def test_a_turn_without_windows_passes_the_gate_by_its_embedding() -> None:
+    voices = {A: np.array([1, 0], np.float32), B: np.array([0, 1], np.float32)}
+    turns = hear(model([stretch(A, 0, 3), stretch(B, 3, 6)], embeddings=voices), noise(6.5))
+    gate = MainSpeaker(judge, GateSettings(), Mode.SELECTIVE, Profile(voices[A] * np.float32(20)))
+    decisions = [item for turn in turns for item in gate.push(turn)]
+
+    assert [len(turn.embeddings) for turn in turns] == [0, 0]
+    assert [type(item) for item in decisions] == [AdmittedTurn, Withheld]
+    assert [item.span for item in decisions] == [turn.span for turn in turns]
 
 
 def test_the_model_hears_the_whole_mixture() -> None:

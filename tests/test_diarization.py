@@ -21,6 +21,7 @@ from cascade.diarization import (
     FLOOR_DB,
     FRAME,
     HOP,
+    SURROUNDINGS,
     UNKNOWN,
     ClusteringSettings,
     Diarizer,
@@ -111,7 +112,13 @@ def speakers(turns: Sequence[SpeakerTurn]) -> list[str]:
 def described(turns: Iterable[SpeakerTurn]) -> list[tuple[object, ...]]:
     """Return all that a turn holds as something that can be compared."""
     return [
-        (turn.span, turn.speaker, turn.samples.tobytes(), turn.embedding.tobytes(), turn.level_db, turn.overlapped)
+        (
+            (turn.span, turn.speaker, turn.level_db, turn.overlapped),
+            [
+                (array.shape, array.tobytes())
+                for array in (turn.samples, turn.embedding, turn.embeddings, turn.before, turn.after)
+            ],
+        )
         for turn in turns
     ]
 
@@ -158,8 +165,57 @@ def test_turns_follow_each_other_and_hold_their_audio(audio: Samples) -> None:
     for turn in turns:
         assert turn.span
         np.testing.assert_array_equal(turn.samples, audio[turn.span.start : turn.span.end])
+        np.testing.assert_array_equal(turn.before, audio[max(0, turn.span.start - SURROUNDINGS) : turn.span.start])
+        np.testing.assert_array_equal(turn.after, audio[turn.span.end : turn.span.end + len(turn.after)])
+        assert len(turn.after) <= SURROUNDINGS
         assert turn.embedding.shape == (len(PITCHES),) or np.isnan(turn.embedding).all()
         assert np.isfinite(turn.level_db)
+
+
+@given(SCENES, SCENES, SCENES)
+@example(MIXED, scene(says(B, 2)), scene(pause(2)))
+@settings(max_examples=30, deadline=None)
+def test_what_follows_does_not_change_a_turn_that_is_out(audio: Samples, one: Samples, other: Samples) -> None:
+    """Nor what it tells of its surroundings: that ends where the stream was heard when the turn was known."""
+    first, second = stage(), stage()
+    turns = [turn for chunk in chunks(np.concatenate([audio, one]), [len(audio)]) for turn in first.push(chunk)]
+    others = [turn for chunk in chunks(np.concatenate([audio, other]), [len(audio)]) for turn in second.push(chunk)]
+    alone = [turn for chunk in chunks(audio) for turn in stage().push(chunk)]
+    assert described(turns[: len(alone)]) == described(others[: len(alone)]) == described(alone)
+
+
+def test_what_is_heard_after_a_turn_reaches_as_far_as_a_pause_tells() -> None:
+    (turn,) = turns_of(scene(pause(1), says(A, 2), pause(2)))
+    assert len(turn.before) == SURROUNDINGS
+    assert len(turn.after) == SURROUNDINGS
+
+
+def test_windows_are_spread_over_the_turn() -> None:
+    """One for each hop; those in which nobody speaks have none."""
+    audio = scene(pause(1), says(A, 2), pause(0.35), says(A, 1), pause(1))
+    (turn,) = turns_of(audio)
+    assert turn.embeddings.shape == (-(-len(turn.span) // HOP), len(PITCHES))
+    heard = np.asarray(np.isfinite(turn.embeddings).all(axis=1), bool)
+    quiet = (np.flatnonzero(~heard) * HOP + turn.span.start) / SAMPLE_RATE
+    assert all(any(low <= place <= high for low, high in ((0.7, 1.0), (2.9, 3.4), (4.2, 4.7))) for place in quiet)
+    assert not heard[0]
+    assert not heard[-1]
+    assert heard.sum() >= 28
+    np.testing.assert_allclose(turn.embeddings[heard].mean(axis=0), turn.embedding, atol=1e-6)
+
+
+def test_windows_tell_where_in_a_turn_the_voice_changes() -> None:
+    """A voice too brief to be known goes with the turn that it touches; its windows say what it is."""
+    turns = turns_of(scene(says(A, 2), says(C, 0.3), says(A, 1), pause(1)))
+    sure = [turn.embeddings[np.isfinite(turn.embeddings).all(axis=1)] for turn in turns]
+    windows = np.concatenate(sure)
+    assert windows[:, A].max() > 0.95
+    assert windows[:, C].max() > 0.7
+
+
+def test_a_turn_of_nobody_has_no_windows() -> None:
+    (turn,) = turns_of(scene(says(A, 0.4)))
+    assert turn.embeddings.shape == (0, 1)
 
 
 def test_long_speech_is_cut_and_memory_stays_bounded() -> None:

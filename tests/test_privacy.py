@@ -36,6 +36,7 @@ from cascade.audio import open_audio
 from cascade.backends import TELEMETRY_OFF
 from cascade.config import CascadeConfig, load_config
 from cascade.errors import CascadeError
+from cascade.evidence import Observation
 from cascade.gate import GateSettings, MainSpeaker, Profile
 from cascade.output.recordings import Heard, write
 from cascade.output.report import write_report
@@ -54,6 +55,7 @@ from cascade.types import (
     SeparatedChunk,
     Span,
     SpeakerTurn,
+    Vector,
     Withheld,
     WithholdReason,
     seconds,
@@ -70,6 +72,7 @@ from tests.canary import (
     cascade_of,
     decode,
     files_in,
+    judge,
     separate_nothing,
     watched,
 )
@@ -664,7 +667,7 @@ WRONG_SHAPE = st.one_of(*(vectors(st.floats(-1, 1, width=32), dim) for dim in (0
 
 
 def below(vector: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a unit vector whose similarity to VOICE is under the threshold; the level can only take from that."""
+    """Return a unit vector whose similarity to VOICE is under the threshold; `judge` goes by that alone."""
     rest = vector.copy()
     rest[0] = 0
     norm = np.linalg.norm(rest)
@@ -675,7 +678,7 @@ def below(vector: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def gate(mode: Mode = Mode.SELECTIVE, settings: GateSettings = SETTINGS) -> MainSpeaker:
-    return MainSpeaker(settings, mode, Profile(VOICE * np.float32(20), -20.0))
+    return MainSpeaker(judge, settings, mode, Profile(VOICE * np.float32(20), -20.0))
 
 
 def let_through(stage: MainSpeaker, given: Sequence[SpeakerTurn]) -> list[AdmittedTurn | Withheld]:
@@ -731,7 +734,7 @@ def test_whatever_comes_each_turn_is_decided_once_and_nan_admits_nobody(given_tu
 @settings(max_examples=50)
 def test_without_a_main_speaker_nobody_passes(given_turns: list[SpeakerTurn]) -> None:
     ordered = sorted(given_turns, key=lambda turn: turn.span)
-    decided = let_through(MainSpeaker(SETTINGS, Mode.SELECTIVE), ordered)
+    decided = let_through(MainSpeaker(judge, SETTINGS, Mode.SELECTIVE), ordered)
     assert len(decided) == len(ordered)
     assert not any(isinstance(item, AdmittedTurn) for item, turn in zip(decided, ordered, strict=True) if _odd(turn))
 
@@ -740,21 +743,16 @@ def _odd(turn: SpeakerTurn) -> bool:
     return not turn.embedding.size or bool(np.isnan(turn.embedding).any())
 
 
-class BrokenProfile(Profile):
-    """A profile that fails, and quotes the turn that it failed on."""
-
-    def similarity(self, turn: SpeakerTurn) -> float:
-        raise RuntimeError(f"biopsy {turn.samples.tobytes()!r}")
-
-    def copy(self) -> BrokenProfile:
-        return self
+def broken(turn: SpeakerTurn, seen: Observation) -> Vector:
+    """Fail, and quote the turn that it failed on."""
+    raise RuntimeError(f"biopsy {turn.samples.tobytes()!r} {seen.features.tolist()}")
 
 
 def test_an_exception_inside_the_gate_withholds_and_is_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     span = Span(seconds(3.6), seconds(5.6))
     turn = SpeakerTurn(span, "speaker_1", SCENE.audio[span.start : span.end], VOICE, -20.0)
-    (item,) = let_through(MainSpeaker(SETTINGS, Mode.SELECTIVE, BrokenProfile(VOICE)), [turn])
+    (item,) = let_through(MainSpeaker(broken, SETTINGS, Mode.SELECTIVE, Profile(VOICE)), [turn])
     assert isinstance(item, Withheld)
     assert item.reason is WithholdReason.GATE_ERROR
     assert "RuntimeError" in caplog.text

@@ -48,6 +48,7 @@ from cascade.types import (
     WithholdReason,
     seconds,
 )
+from tests.canary import judge
 
 LOW, HIGH = (200.0, 1000.0), (1500.0, 3000.0)
 BORDER = 1250.0
@@ -712,7 +713,7 @@ def test_a_single_sample_is_a_turn() -> None:
 
 def test_no_gate_takes_the_loudest_source_for_verified() -> None:
     (turn,) = chosen(np.stack(TOGETHER))
-    gate = MainSpeaker(GateSettings(), Mode.SELECTIVE)
+    gate = MainSpeaker(judge, GateSettings(), Mode.SELECTIVE)
     (decision,) = [*gate.push(turn), *gate.flush()]
     assert isinstance(decision, Withheld)
     assert decision.reason is WithholdReason.NO_EMBEDDING

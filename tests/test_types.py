@@ -39,6 +39,9 @@ UNGATED = [
     AudioChunk(Span(0, 4), AUDIO),
     SeparatedChunk(Span(0, 4), AUDIO, AUDIO[None]),
     SpeakerTurn(Span(0, 4), "speaker_1", AUDIO, EMBEDDING, -20.0),
+    SpeakerTurn(
+        Span(0, 4), "speaker_1", AUDIO, EMBEDDING, -20.0, embeddings=EMBEDDING[None], before=AUDIO[:3], after=AUDIO[:2]
+    ),
 ]
 ADMISSION = Admission(Mode.SELECTIVE, AdmitReason.MAIN_SPEAKER, 0.7, 0.5)
 
@@ -112,6 +115,11 @@ def test_data_do_not_change(item: Any) -> None:
         item.span = Span(0, 1)
 
 
+def around(**parts: Any) -> SpeakerTurn:
+    """Return a turn with what is known of its inside and its surroundings."""
+    return SpeakerTurn(Span(0, 4), "s", AUDIO, EMBEDDING, 0.0, **parts)
+
+
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
 
@@ -125,12 +133,24 @@ def test_data_do_not_change(item: Any) -> None:
         (lambda: SeparatedChunk(Span(0, 4), AUDIO, AUDIO[None, :3]), "sources has 3 samples"),
         (lambda: SpeakerTurn(Span(0, 5), "s", AUDIO, EMBEDDING, 0.0), "samples has 4 samples"),
         (lambda: SpeakerTurn(Span(0, 4), "s", AUDIO, EMBEDDING[None], 0.0), r"embedding must be \(dim,\)"),
+        (lambda: around(embeddings=EMBEDDING), r"embeddings must be \(n_windows, dim\)"),
+        (lambda: around(embeddings=np.zeros((3, 5), np.float32)), r"with the same dim, got \(3, 5\)"),
+        (lambda: around(before=AUDIO.astype(np.float64)), "before must be float32, got float64"),
+        (lambda: around(after=AUDIO[None]), r"after must have 1 dimension.*\(1, 4\)"),
         (lambda: AdmittedTurn(Span(0, 5), "main", AUDIO, ADMISSION), "samples has 4 samples"),
     ],
 )
 def test_arrays_fit_their_spans(make: Callable[[], Any], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         make()
+
+
+def test_a_turn_may_tell_nothing_of_its_inside_and_its_surroundings() -> None:
+    turn = around()
+    assert (len(turn.embeddings), len(turn.before), len(turn.after)) == (0, 0, 0)
+    assert around(embeddings=np.zeros((0, 7), np.float32)).embeddings.shape == (0, 7)
+    first, second = around(), around()
+    assert first.before is not second.before
 
 
 def test_pieces_are_joined_along_time() -> None:
