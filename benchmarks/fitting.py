@@ -15,17 +15,18 @@ import numpy as np
 import numpy.typing as npt
 from noting import Note, balanced
 
-from cascade.evidence import DILATIONS, N_BANDS, N_FEATURES, TAPS, Matrix
+from cascade.evidence import DILATIONS, N_FEATURES, TAPS, Column, Matrix
 
 WEIGHTS: Final = np.array([0.05, 1.0, 1.0, 2.0], np.float32)
 """What a frame counts for in training, by who speaks: a bystander who is let through costs more, silence hardly."""
 
 
-LEVELS: Final = N_BANDS + 1
+LEVELS: Final = Column.WINDOW_TO_MAIN
 """The first features are levels: of bands, and of all together."""
 
-SIMILARITIES: Final = 4
-"""Then come those of the window and of the turn, each to the main speaker and to a rival."""
+SIMILARITIES: Final = 3
+"""Then come those of the window, and as many of the turn: to the main speaker, as known by now and at first, and to a
+rival."""
 
 # Training. The noise stands for voices, rooms and profiles that the scenes do not have.
 LONGEST: Final = 300  # frames of a note that are looked at in one step, 6 s
@@ -149,9 +150,9 @@ def _noise(n_items: int, draws: np.random.Generator) -> Matrix:
     """Return what is added to all frames of each note, (n_items, 1, N_FEATURES)."""
     noise = np.zeros((n_items, 1, N_FEATURES), np.float32)
     noise[..., :LEVELS] = draws.normal(0, LEVEL_NOISE, (n_items, 1, 1))
-    own, shared = draws.normal(0, SIMILARITY_NOISE, (2, n_items, 1, SIMILARITIES))
-    window, whole = slice(LEVELS, LEVELS + 2), slice(LEVELS + 2, LEVELS + SIMILARITIES)  # a turn's is its windows' mean
-    noise[..., window], noise[..., whole] = shared[..., :2], (shared[..., :2] + own[..., 2:]) / 2**0.5
+    shared, own = draws.normal(0, SIMILARITY_NOISE, (2, n_items, 1, SIMILARITIES))
+    noise[..., LEVELS : LEVELS + SIMILARITIES] = shared
+    noise[..., LEVELS + SIMILARITIES : LEVELS + 2 * SIMILARITIES] = (shared + own) / 2**0.5  # a turn's is a mean
     return noise
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Final, TypeAlias
 from zipfile import BadZipFile
@@ -44,14 +45,19 @@ Matrix: TypeAlias = npt.NDArray[np.float32]
 class Known:
     """What is known of who speaks, before a turn is heard.
 
-    main (dim,) is the main speaker's voice, rivals (n_rivals, dim) those of bystanders heard before; all unit norm.
+    main (dim,) is the main speaker's voice as known by now, first (dim,) as it was known at first, which cannot have
+    drifted to somebody else's; rivals (n_rivals, dim) are those of bystanders heard before; all unit norm. most_alike
+    is the highest similarity to `first` of a turn so far: in another room or over a telephone all are lower.
     level_db is the main speaker's level in dB re full scale, or the loudest level so far where `heard` is false.
     """
 
     main: Vector
+    first: Vector
     rivals: Matrix
+    most_alike: float
     level_db: float
     heard: bool
+    enrolled: bool
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -100,7 +106,23 @@ def band_levels(samples: Samples, weights: Matrix) -> Matrix:
     return (10 * np.log10(power + 1e-12)).astype(np.float32)
 
 
-N_FEATURES: Final = N_BANDS + 1 + 6
+class Column(IntEnum):
+    """Where in a row of features what stands, behind the levels of the bands."""
+
+    LEVEL = N_BANDS
+    WINDOW_TO_MAIN = N_BANDS + 1
+    WINDOW_TO_FIRST = N_BANDS + 2
+    WINDOW_TO_RIVAL = N_BANDS + 3
+    TURN_TO_MAIN = N_BANDS + 4
+    TURN_TO_FIRST = N_BANDS + 5
+    TURN_TO_RIVAL = N_BANDS + 6
+    BELOW_MOST_ALIKE = N_BANDS + 7
+    ANY_RIVAL = N_BANDS + 8
+    HEARD = N_BANDS + 9
+    ENROLLED = N_BANDS + 10
+
+
+N_FEATURES: Final = N_BANDS + len(Column)
 
 
 def observe(turn: SpeakerTurn, known: Known, weights: Matrix) -> Observation:
@@ -120,21 +142,21 @@ def observe(turn: SpeakerTurn, known: Known, weights: Matrix) -> Observation:
 
 
 def _voices(turn: SpeakerTurn, known: Known, n_frames: int) -> Matrix:
-    """Return, for each frame, similarities of its window and of the whole turn to the main speaker and to a rival."""
+    """Return, for each frame, similarities of its window and of the whole turn to what is known: Column, past LEVEL."""
     windows = _filled(turn)
     middles = np.arange(n_frames) * FRAME + FRAME // 2
     place = np.minimum(middles * len(windows) // len(turn.samples), len(windows) - 1)
-    main, rival = windows @ known.main, _closest(windows, known.rivals)
-    whole = turn.embedding[None]
-    columns = [
-        main[place],
-        rival[place],
-        np.full(n_frames, float(whole[0] @ known.main)),
-        np.full(n_frames, float(_closest(whole, known.rivals)[0])),
-        np.full(n_frames, float(len(known.rivals) > 0)),
-        np.full(n_frames, float(known.heard)),
-    ]
-    return np.stack(columns, axis=1).astype(np.float32)
+    whole = _similarities(turn.embedding[None], known)
+    to_first = float(whole[0, 1])
+    same = [*whole[0], min(0.0, to_first - known.most_alike), len(known.rivals) > 0, known.heard, known.enrolled]
+    rows = np.broadcast_to(np.array(same, np.float32), (n_frames, len(same)))
+    return np.concatenate([_similarities(windows, known)[place], rows], axis=1)
+
+
+def _similarities(embeddings: Matrix, known: Known) -> Matrix:
+    """Return those of embeddings (n, dim) to the main speaker, as known by now and at first, and to a rival (n, 3)."""
+    voices = embeddings @ np.stack([known.main, known.first], axis=1)
+    return np.concatenate([voices, _closest(embeddings, known.rivals)[:, None]], axis=1).astype(np.float32)
 
 
 def _filled(turn: SpeakerTurn) -> Matrix:

@@ -13,7 +13,7 @@ import itertools
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -80,6 +80,9 @@ LEVEL_MEMORY: Final = 0.97
 FAR_DB: Final = 6.0
 """The least that separates a near from a far speaker in SH-Bench's mixing (arXiv 2512.06380, section 3.2)."""
 
+COMPARABLE_S: Final = 1.0
+"""Seconds that a turn must last for its voice to be a measure for others': shorter ones vary with what is said."""
+
 CHANGE_COST: Final = 3.0
 """What going from main speaker to bystander, or back, costs within a turn, in natural log-odds of a frame."""
 
@@ -97,10 +100,18 @@ def usable(embedding: Vector) -> bool:
 
 @dataclass(slots=True)
 class Profile:
-    """A speaker as known so far: sum of embeddings (dim,), and running level in dB (NaN: not heard yet)."""
+    """A speaker as known so far: sum of embeddings (dim,), and running level in dB (NaN: not heard yet).
+
+    first (dim,) is the voice as it was known at first, unit norm.
+    """
 
     total: Vector
     level_db: float = math.nan
+    first: Vector = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Keep the first voice."""
+        self.first = self.voice
 
     @property
     def heard(self) -> bool:
@@ -118,8 +129,8 @@ class Profile:
         pace = 1 - LEVEL_MEMORY**hops
         self.level_db = self.level_db + pace * (level_db - self.level_db) if self.heard else level_db
 
-    def copy(self) -> Profile:
-        """Return a profile that learns by itself."""
+    def anew(self) -> Profile:
+        """Return a profile that begins with what is known now, and learns by itself."""
         return Profile(self.total.copy(), self.level_db)
 
 
@@ -263,11 +274,12 @@ class MainSpeaker:
         self._judge = judge
         self._settings = settings
         self._mode = mode
-        self._profile = None if enrolled is None else enrolled.copy()
+        self._profile = None if enrolled is None else enrolled.anew()
         self._dominance = None if enrolled is not None else Dominance(settings.hold_s)
         self._held: list[SpeakerTurn] = []
         self._rivals: dict[str, Profile] = {}
         self._loudest_db = -math.inf
+        self._most_alike = -math.inf
         self._weights = band_weights()
 
     @property
@@ -277,6 +289,13 @@ class MainSpeaker:
         It counts from the end of a turn: a piece that ends within one comes out with it.
         """
         return 0 if self._dominance is None else seconds(self._settings.hold_s)
+
+    @property
+    def similarity_to_enrolment(self) -> float | None:
+        """That of the voice as known by now; None where nobody is enrolled, or nothing was learned of the voice yet."""
+        if self._dominance is not None or self._profile is None or not self._profile.heard:
+            return None
+        return float(self._profile.voice @ self._profile.first)
 
     def push(self, turn: SpeakerTurn, /) -> Sequence[AdmittedTurn | Withheld]:
         """Take a turn; return those that are now decided."""
@@ -312,6 +331,7 @@ class MainSpeaker:
         if challenger is not None:
             self._profile = challenger
             self._rivals.clear()  # they were told from the wrong one; the challenger is among them
+            self._most_alike = -math.inf
 
     def _hold_is_over(self) -> bool:
         return self._held[-1].span.end - self._held[0].span.end >= seconds(self._settings.hold_s)
@@ -381,9 +401,12 @@ class MainSpeaker:
         rivals = [rival.voice for rival in self._rivals.values()]
         known = Known(
             main=profile.voice,
+            first=profile.first,
             rivals=np.stack(rivals) if rivals else np.zeros((0, len(profile.total)), np.float32),
+            most_alike=self._most_alike,
             level_db=profile.level_db if profile.heard else loudest_db,
             heard=profile.heard,
+            enrolled=self._dominance is None,
         )
         seen = observe(turn, known, self._weights)
         probabilities = self._judge(turn, seen)
@@ -394,6 +417,8 @@ class MainSpeaker:
     def _learn(self, turn: SpeakerTurn, profile: Profile, found: Sequence[Piece]) -> None:
         """Learn the main speaker's voice, and the bystanders', from pieces that are clear."""
         self._loudest_db = max(self._loudest_db, turn.level_db)
+        if turn.span.duration_s >= COMPARABLE_S:
+            self._most_alike = max(self._most_alike, float(turn.embedding @ profile.first))
         for piece in found:
             span = _span_of(turn, piece)
             embedding = _embedding_of(turn, piece)
@@ -403,8 +428,13 @@ class MainSpeaker:
             if piece.passes and (piece.evidence >= self._settings.sure or not profile.heard):
                 profile.learn(embedding, hops if piece.evidence >= self._settings.sure else 0.0, level)
             elif piece.evidence <= 1 - self._settings.sure and turn.speaker != UNKNOWN:
-                rival = self._rivals.setdefault(turn.speaker, Profile(np.zeros_like(turn.embedding)))
-                rival.learn(embedding, hops, level)
+                self._learn_rival(turn.speaker, embedding, hops, level)
+
+    def _learn_rival(self, speaker: str, embedding: Vector, hops: float, level: float) -> None:
+        if speaker in self._rivals:
+            self._rivals[speaker].learn(embedding, hops, level)
+        else:
+            self._rivals[speaker] = Profile(embedding * np.float32(hops), level)
 
 
 def _span_of(turn: SpeakerTurn, piece: Piece) -> Span:

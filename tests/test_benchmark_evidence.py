@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cascade.evidence import DILATIONS, FRAME, N_FEATURES, Evidence, Observation, load
+from cascade.evidence import DILATIONS, FRAME, N_FEATURES, Column, Evidence, Observation, load
 from cascade.gate import Profile
 from cascade.settings import MainSpeakerSettings
 from cascade.types import Span, SpeakerTurn, Vector, seconds
@@ -128,11 +128,11 @@ def test_a_judge_who_knows_the_truth_is_shown_all_turns_with_and_without_enrolme
 def test_the_gate_learns_from_the_truth() -> None:
     """Once the main speaker was heard, their level counts as zero; once a bystander was, there is a rival."""
     first, _, third, _ = [note.seen.features for note in noting.note(heard_of(0), GATE, None) if note.enrolled]
-    heard, rivals = first[:, -1], first[:, -2]
+    heard, rivals = first[:, Column.HEARD], first[:, Column.ANY_RIVAL]
     assert not heard.any()
     assert not rivals.any()
-    assert third[:, -1].all()
-    assert third[:, -2].all()
+    assert third[:, Column.HEARD].all()
+    assert third[:, Column.ANY_RIVAL].all()
 
 
 def test_without_an_enrolment_nothing_is_noted_where_somebody_else_leads() -> None:

@@ -26,6 +26,7 @@ from cascade.evidence import (
     N_FEATURES,
     TAPS,
     WINDOW,
+    Column,
     Evidence,
     Known,
     Observation,
@@ -35,7 +36,7 @@ from cascade.evidence import (
     mel,
     observe,
 )
-from cascade.gate import enrol
+from cascade.gate import Profile, enrol
 from cascade.packaged import data_folder
 from cascade.types import SAMPLE_RATE, Samples, SeparatedChunk, Span, SpeakerTurn, Vector, seconds
 
@@ -43,7 +44,16 @@ TALK = Path(__file__).parents[1] / "benchmarks" / "talk"
 SHIPPED = data_folder("models") / "evidence" / "dvector.npz"
 WEIGHTS = band_weights()
 ME, OTHER = np.eye(4, dtype=np.float32)[:2]
-KNOWN = Known(main=ME, rivals=np.stack([OTHER]), level_db=-20.0, heard=True)
+FIRST = np.array([0.6, 0, 0.8, 0], np.float32)
+KNOWN = Known(
+    main=ME,
+    first=FIRST,
+    rivals=np.stack([OTHER]),
+    most_alike=-math.inf,
+    level_db=-20.0,
+    heard=True,
+    enrolled=True,
+)
 NOBODY = np.zeros((0, 4), np.float32)
 
 
@@ -159,28 +169,36 @@ def test_each_frame_sees_the_window_that_it_is_in() -> None:
     lost = np.full(4, np.nan, np.float32)
     windows = np.stack([lost, ME, 0.6 * ME + 0.8 * OTHER, OTHER, lost]).astype(np.float32)
     seen = inside(observe(turn(noise(seconds(0.5)), windows=windows), KNOWN, WEIGHTS))
-    np.testing.assert_allclose(seen[:, N_BANDS + 1], np.repeat([1, 1, 0.6, 0, 0], 5), atol=1e-6)
-    np.testing.assert_allclose(seen[:, N_BANDS + 2], np.repeat([0, 0, 0.8, 1, 1], 5), atol=1e-6)
-    np.testing.assert_allclose(seen[:, N_BANDS + 3 :], np.tile([1, 0, 1, 1], (25, 1)), atol=1e-6)
+    np.testing.assert_allclose(seen[:, Column.WINDOW_TO_MAIN], np.repeat([1, 1, 0.6, 0, 0], 5), atol=1e-6)
+    np.testing.assert_allclose(seen[:, Column.WINDOW_TO_FIRST], np.repeat([0.6, 0.6, 0.36, 0, 0], 5), atol=1e-6)
+    np.testing.assert_allclose(seen[:, Column.WINDOW_TO_RIVAL], np.repeat([0, 0, 0.8, 1, 1], 5), atol=1e-6)
+    np.testing.assert_allclose(seen[:, Column.TURN_TO_MAIN :], np.tile([1, 0.6, 0, 0, 1, 1, 1], (25, 1)), atol=1e-6)
+
+
+@pytest.mark.parametrize(("most_alike", "below"), [(-math.inf, 0.0), (0.5, 0.0), (0.6, 0.0), (0.9, -0.3)])
+def test_a_turn_is_measured_by_the_one_most_alike_so_far(most_alike: float, below: float) -> None:
+    seen = observe(turn(noise(seconds(0.1))), replace(KNOWN, most_alike=most_alike), WEIGHTS).features
+    np.testing.assert_allclose(seen[:, Column.BELOW_MOST_ALIKE], below, atol=1e-6)
 
 
 @pytest.mark.parametrize("windows", [NOBODY, np.full((3, 4), np.nan, np.float32)], ids=["none", "none good"])
 def test_a_turn_without_windows_is_seen_by_its_embedding(windows: Vector) -> None:
     seen = observe(turn(noise(seconds(0.3)), windows=windows), KNOWN, WEIGHTS).features
-    assert (seen[:, N_BANDS + 1] == 1).all()
-    assert (seen[:, N_BANDS + 2] == 0).all()
+    assert (seen[:, Column.WINDOW_TO_MAIN] == 1).all()
+    assert (seen[:, Column.WINDOW_TO_RIVAL] == 0).all()
 
 
 def test_what_is_not_known_is_seen_as_that() -> None:
-    nobody = Known(main=ME, rivals=NOBODY, level_db=-20.0, heard=False)
+    nobody = replace(KNOWN, rivals=NOBODY, heard=False, enrolled=False)
     seen = observe(turn(noise(seconds(0.3))), nobody, WEIGHTS).features
-    np.testing.assert_array_equal(seen[:, N_BANDS + 1 :], np.tile([1.0, 0.0, 1.0, 0.0, 0.0, 0.0], (15, 1)))
+    expected = [1, 0.6, 0, 1, 0.6, 0, 0, 0, 0, 0]
+    np.testing.assert_allclose(seen[:, Column.WINDOW_TO_MAIN :], np.tile(expected, (15, 1)), atol=1e-6)
 
 
 def test_the_nearest_of_several_bystanders_counts() -> None:
     two = replace(KNOWN, rivals=np.eye(4, dtype=np.float32)[2:])
     seen = observe(turn(noise(seconds(0.1)), windows=np.array([[0.6, 0, 0, 0.8]], np.float32)), two, WEIGHTS).features
-    assert seen[:, N_BANDS + 2] == pytest.approx(0.8)
+    assert seen[:, Column.WINDOW_TO_RIVAL] == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(
@@ -371,12 +389,17 @@ def speaks(name: str) -> Any:
     return frames
 
 
+def enrolled(profile: Profile, level_db: float) -> Known:
+    nobody = np.zeros((0, len(profile.total)), np.float32)
+    return Known(profile.voice, profile.first, nobody, -math.inf, level_db, heard=True, enrolled=True)
+
+
 def test_the_shipped_network_tells_the_main_speaker_from_the_bystander(
     shipped: Evidence, heard: Callable[[str], list[SpeakerTurn]]
 ) -> None:
     profile = enrol([("enrolment.flac", heard("enrolment.flac"))])
     turns = heard("talk.flac")
-    known = Known(profile.voice, np.zeros((0, len(profile.voice)), np.float32), turns[0].level_db, True)
+    known = enrolled(profile, turns[0].level_db)
     found = np.full(3000, np.nan)
     for one in turns:
         seen = observe(one, known, WEIGHTS)
@@ -394,7 +417,7 @@ def test_the_shipped_network_finds_a_softer_voice_less_probable(
     """The far one of two voices that sound alike is the bystander."""
     profile = enrol([("enrolment.flac", heard("enrolment.flac"))])
     first = max(heard("enrolment.flac"), key=lambda one: len(one.span))
-    known = Known(profile.voice, np.zeros((0, len(profile.voice)), np.float32), first.level_db, True)
+    known = enrolled(profile, first.level_db)
     mean = [
         float(np.mean(shipped(first, observe(first, replace(known, level_db=known.level_db + far), WEIGHTS))))
         for far in (0, 12, 24)

@@ -22,7 +22,7 @@ from cascade.audio import read_audio
 from cascade.backends import dvector, silero
 from cascade.diarization import UNKNOWN, ClusteringSettings, Diarizer
 from cascade.errors import EnrolmentError
-from cascade.evidence import N_BANDS, Judge, Observation, band_levels, band_weights, load
+from cascade.evidence import Column, Judge, Observation, band_levels, band_weights, load
 from cascade.gate import (
     CHANGE_COST,
     FAR_DB,
@@ -99,11 +99,8 @@ def mixed(start_s: float, *parts: Said, speaker: str = "speaker_1") -> SpeakerTu
 
 # --- judges -----------------------------------------------------------------------------------------------------------
 
-WINDOW_MAIN, WINDOW_RIVAL, WHOLE_MAIN, WHOLE_RIVAL, HAS_RIVALS, HEARD = range(N_BANDS + 1, N_BANDS + 7)
-"""Columns of an observation after those of the levels."""
 
-
-def column(seen: Observation, index: int) -> Vector:
+def column(seen: Observation, index: Column) -> Vector:
     """Return what is seen in one column, for each frame of the turn."""
     return seen.features[seen.before : seen.before + seen.n_frames, index]
 
@@ -114,12 +111,12 @@ def as_probability(lead: Vector) -> Vector:
 
 def by_voice(turn: SpeakerTurn, seen: Observation) -> Vector:
     """Judge each frame by its window's similarity to the main speaker: 0.5 is as much as 50 %."""
-    return as_probability(column(seen, WINDOW_MAIN) - 0.5)
+    return as_probability(column(seen, Column.WINDOW_TO_MAIN) - 0.5)
 
 
 def by_rivals(turn: SpeakerTurn, seen: Observation) -> Vector:
     """Judge by whether the main speaker is nearer than any bystander heard before."""
-    return as_probability(column(seen, WINDOW_MAIN) - np.maximum(0.5, column(seen, WINDOW_RIVAL)))
+    return as_probability(column(seen, Column.WINDOW_TO_MAIN) - np.maximum(0.5, column(seen, Column.WINDOW_TO_RIVAL)))
 
 
 def certain(*probabilities: float) -> Judge:
@@ -142,7 +139,7 @@ class Watching:
         self.shown.append(seen)
         return self.judge(turn, seen)
 
-    def last(self, index: int) -> float:
+    def last(self, index: Column) -> float:
         """Return what the last turn's first frame showed in a column."""
         return float(column(self.shown[-1], index)[0])
 
@@ -412,7 +409,7 @@ def test_the_profile_learns_from_what_is_sure_only(probability: float, learns: b
     gate = enrolled(judge=judge)
     gate.push(turn(0, like(0.7), lasts_s=8))
     gate.push(turn(10))
-    assert (judge.last(WINDOW_MAIN) < 0.99) is learns
+    assert (judge.last(Column.WINDOW_TO_MAIN) < 0.99) is learns
 
 
 def test_the_profile_learns_from_the_main_speakers_piece_and_not_from_the_rest() -> None:
@@ -421,10 +418,10 @@ def test_the_profile_learns_from_the_main_speakers_piece_and_not_from_the_rest()
     gate = enrolled(judge=judge)
     gate.push(mixed(0, (ME, 4.0), (OTHER, 4.0)))
     gate.push(turn(10))
-    assert judge.last(WINDOW_MAIN) == pytest.approx(1, abs=1e-3)
-    assert judge.last(WINDOW_RIVAL) == pytest.approx(OTHER @ ME, abs=0.03)
+    assert judge.last(Column.WINDOW_TO_MAIN) == pytest.approx(1, abs=1e-3)
+    assert judge.last(Column.WINDOW_TO_RIVAL) == pytest.approx(OTHER @ ME, abs=0.03)
     gate.push(other(20))
-    assert judge.last(WINDOW_RIVAL) == pytest.approx(1, abs=0.01)
+    assert judge.last(Column.WINDOW_TO_RIVAL) == pytest.approx(1, abs=0.01)
 
 
 def test_a_piece_teaches_by_those_of_its_windows_that_have_an_embedding() -> None:
@@ -434,7 +431,7 @@ def test_a_piece_teaches_by_those_of_its_windows_that_have_an_embedding() -> Non
     made.embeddings[::2] = np.nan
     gate.push(made)
     gate.push(turn(10))
-    assert 0.7 < judge.last(WINDOW_MAIN) < 0.99
+    assert 0.7 < judge.last(Column.WINDOW_TO_MAIN) < 0.99
 
 
 def test_windows_without_an_embedding_teach_nothing() -> None:
@@ -445,8 +442,8 @@ def test_windows_without_an_embedding_teach_nothing() -> None:
     windows = np.concatenate([np.tile(lost, (20, 1)), np.tile(ME, (20, 1))])
     gate.push(SpeakerTurn(made.span, "speaker_1", made.samples, ME, LOUD, embeddings=windows))
     gate.push(turn(10))
-    assert judge.last(WINDOW_MAIN) == pytest.approx(1)
-    assert judge.last(HAS_RIVALS) == 1
+    assert judge.last(Column.WINDOW_TO_MAIN) == pytest.approx(1)
+    assert judge.last(Column.ANY_RIVAL) == 1
 
 
 @pytest.mark.parametrize(
@@ -465,7 +462,7 @@ def test_bystanders_are_learnt_from_what_is_surely_theirs(
     gate = enrolled(judge=judge)
     gate.push(bystander)
     gate.push(turn(5))
-    assert judge.last(HAS_RIVALS) == known
+    assert judge.last(Column.ANY_RIVAL) == known
 
 
 def test_likeness_to_a_bystander_heard_before_is_shown_to_the_judge() -> None:
@@ -483,14 +480,14 @@ def test_levels_are_relative_to_the_main_speakers_or_to_the_loudest_until_that_i
     for one, expected in ((other(0), 0.0), (turn(2), 0.0), (other(4), SOFT - LOUD)):
         gate.push(one)
         known_db = one.level_db - expected
-        assert judge.last(HEARD) == 0
+        assert judge.last(Column.HEARD) == 0
         loudness = np.clip((_level_of(one) - known_db) / 20, -2, 2)
-        assert judge.last(N_BANDS) == pytest.approx(loudness, abs=1e-4)
+        assert judge.last(Column.LEVEL) == pytest.approx(loudness, abs=1e-4)
     judge.judge = certain(0.6)
     gate.push(turn(6, level_db=-26))
     gate.push(other(8))
-    assert judge.last(HEARD) == 1
-    assert judge.last(N_BANDS) == pytest.approx(np.clip((_level_of(other(8)) + 26) / 20, -2, 2), abs=1e-4)
+    assert judge.last(Column.HEARD) == 1
+    assert judge.last(Column.LEVEL) == pytest.approx(np.clip((_level_of(other(8)) + 26) / 20, -2, 2), abs=1e-4)
 
 
 def _level_of(one: SpeakerTurn) -> float:
@@ -517,7 +514,7 @@ def quoting(turn: SpeakerTurn, seen: Observation) -> Vector:
 class Faulty(Profile):
     """A profile that cannot learn."""
 
-    def copy(self) -> Profile:
+    def anew(self) -> Profile:
         return self
 
     def learn(self, embedding: Vector, hops: float, level_db: float) -> None:
