@@ -1,6 +1,6 @@
 """Fit the gate's evidence to a configuration's diarization and speaker encoder, and show how good it is.
 
-    python benchmarks/evidence.py fit --scenes TRAIN --valid VALID --out FILE.npz [--config ondevice.yaml] [--rounds 3]
+    python benchmarks/evidence.py fit --scenes TRAIN --valid VALID --out FILE.npz [--config ondevice.yaml] [--rounds 2]
     python benchmarks/evidence.py curves FILE.npz --scenes TEST [--plot FILE.svg]
 
 The folders hold scenes as benchmarks/corpus.py makes them; no speaker may be in two of them. `fit` hears each scene
@@ -243,10 +243,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     fitting = commands.add_parser("fit", help="fit weights", allow_abbrev=False)
     fitting.add_argument("--valid", type=Path, required=True, metavar="VALID", help="scenes to choose and calibrate by")
     fitting.add_argument("--out", type=Path, required=True, metavar="FILE.npz", help="where the weights go")
-    fitting.add_argument("--rounds", type=natural, default=3, metavar="N", help="how often to fit (default 3)")
+    fitting.add_argument("--rounds", type=natural, default=2, metavar="N", help="how often to fit (default 2)")
     fitting.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn (default 0)")
     fitting.add_argument("--hidden", type=natural, default=32, metavar="N", help="width of a layer (default 32)")
-    fitting.add_argument("--epochs", type=natural, default=14, metavar="N", help="in a round (default 14)")
+    fitting.add_argument("--epochs", type=natural, default=12, metavar="N", help="in a round (default 12)")
     fitting.add_argument("--dropout", type=float, default=0.3, metavar="P", help="share left out (default 0.3)")
     curves = commands.add_parser("curves", help="show how good weights are", allow_abbrev=False)
     curves.add_argument("file", type=Path, metavar="FILE.npz", help="what `fit` wrote")
