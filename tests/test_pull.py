@@ -300,7 +300,7 @@ def test_a_model_of_a_package_is_pips(tmp_path: Path) -> None:
     elsewhere = here.model_copy(update={"package": here.package.model_copy(update={"module": "no_such_module"})})
     (result,) = pull([elsewhere], root=tmp_path)
     assert isinstance(result, NotPulled)
-    assert str(result.error).startswith("the Python package 'wordllama' is not installed; install it with: pip install")
+    assert str(result.error).startswith("the Python package 'wordllama' is not installed; in cascade's checkout, run: ")
     assert contents(tmp_path) == {}
 
 
