@@ -113,7 +113,12 @@ def run(
         bool, typer.Option(help="Answer with what a chat model would be sent; nothing is sent, no key is needed.")
     ] = False,
     max_cost: Annotated[
-        float | None, typer.Option(min=0, help="US dollars that a chat model's answers may cost at the most.")
+        float | None,
+        typer.Option(
+            min=0,
+            help="US dollars that a chat model's answers may cost at the most; of a benchmark that goes on, with what "
+            "it had cost before.",
+        ),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="A benchmark's questions, in SH-Bench's format (.json, .json.gz).")

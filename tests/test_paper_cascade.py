@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -242,11 +242,11 @@ def _check_numbers_only() -> None:
 
 def _check_classes() -> None:
     """Raise ModelError if a name that hyperparameters may hold does not stand for the class of that name."""
-    # `from speechbrain.utils import parameter_transfer` would give speechbrain's stand-in of another name until somebody
-    # has imported the module itself, as this does.
+    # Until somebody has imported the module itself, `from speechbrain.utils import parameter_transfer` gives a stand-in
+    # of another name.
     try:
         import speechbrain.lobes.models.dual_path
-        import speechbrain.utils.parameter_transfer
+        import speechbrain.utils.parameter_transfer  # noqa: F401
     except ModuleNotFoundError as error:
         raise _missing(error) from error
     for path in _CLASSES:
