@@ -109,8 +109,8 @@ def _check_files(folder: Path) -> None:
     for name in _FILES:
         if not (folder / name).is_file():
             raise ModelError(
-                f"{folder} has no {name}; a SepFormer is a folder with {', '.join(_FILES)}; get one with: "
-                "python -m cascade models pull sepformer-wsj02mix"
+                f"{folder} has no {name}; expected one of {', '.join(MODELS)}, or a folder with {', '.join(_FILES)}; "
+                "get one with: python -m cascade models pull sepformer-wsj02mix"
             )
 
 
