@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from cascade.check import Report
     from cascade.config import CascadeConfig
-    from cascade.enrolling import Watch
     from cascade.manifests import Manifest
     from cascade.output.recordings import Heard
     from cascade.run import Done, Failed
@@ -174,7 +173,6 @@ def _run_recordings(
     report: Path | None,
 ) -> None:
     from cascade.answering.questions import question_of
-    from cascade.enrolling import Watch
     from cascade.output.report import plan_report
     from cascade.run import Done, Failed
     from cascade.run import run as run_all
@@ -187,7 +185,6 @@ def _run_recordings(
     progress = _Progress()
     asked_for = Mode(mode.value)
     kept = report is not None
-    enrolled = Watch(settings)
     try:
         for result in run_all(
             settings,
@@ -197,12 +194,9 @@ def _run_recordings(
             out=out,
             watch=progress.watch,
             kept=kept,
-            load=enrolled.load,
         ):
             progress.stop()
             _show(result)
-            if isinstance(result, Done):
-                enrolled.note()
             results.append(result)
     except KeyboardInterrupt:
         progress.stop()
@@ -214,7 +208,7 @@ def _run_recordings(
         progress.stop()
     _report_recordings(report, results)
     _show_spent(results)
-    _warn(enrolled)
+    _warn_of_age(settings)
     failed = sum(isinstance(result, Failed) for result in results)
     unanswered = sum(isinstance(result, Done) and bool(result.unanswered) for result in results)
     if len(results) < len(recordings):
@@ -228,8 +222,10 @@ def _run_recordings(
     raise typer.Exit(UNUSABLE if failed == len(recordings) else SOME_FAILED if failed or unanswered else 0)
 
 
-def _warn(enrolled: Watch) -> None:
-    for warning in enrolled.warnings(date.today()):
+def _warn_of_age(settings: CascadeConfig) -> None:
+    from cascade.enrolling import old_enrolment
+
+    for warning in old_enrolment(settings, date.today()):
         notes.print(f"warning: {_plain(warning)}")
 
 
@@ -278,7 +274,6 @@ def _run_benchmark(
     shard: str | None,
     report: Path | None,
 ) -> None:
-    from cascade.enrolling import Watch
     from cascade.output.report import plan_report, write_report
     from cascade.reporting.benchmark import benchmark_page
     from cascade.shbench.plan import Shard, make_plan
@@ -300,7 +295,7 @@ def _run_benchmark(
     finally:
         progress.stop()
     _show_results(results, out)
-    _warn(Watch(settings))
+    _warn_of_age(settings)
     if report is not None:
         write_report(report, benchmark_page(plan, results))
         screen.print(f"the report is {_plain(str(report))}")
@@ -714,8 +709,6 @@ def _show_heard(recording: str, heard: Heard) -> None:
         if answer.why and answer.why != answer.text:
             screen.print(f"     since: {_plain(answer.why)}")
     screen.print(f"  {heard.totals}")
-    if heard.undecided and not heard.totals.admitted_s:
-        screen.print("  nobody dominated, so nobody was let through; tell whom to hear with --enrolment")
 
 
 def _show_results(results: Results, out: Path | None) -> None:
