@@ -468,7 +468,9 @@ def list_models() -> None:
 
 @models_app.command("pull")
 def pull_models(
-    names: ModelNames = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Models; or those of a configuration, by --config.")
+    ] = None,
     config: ModelConfig = None,
     source: Annotated[Path | None, typer.Option("--from", help="Take the files from this folder; fetch none.")] = None,
 ) -> None:
@@ -483,7 +485,8 @@ def pull_models(
     for result in carry_in(chosen, source) if source else pull(chosen, watch=_downloading):
         if isinstance(result, NotPulled):
             failed += 1
-            notes.print(f"error: {_plain(str(result.error))}")
+            for line in str(result.error).splitlines():
+                notes.print(f"error: {_plain(line)}")
         else:
             screen.print(
                 f"{result.name}: {', '.join(result.fetched) or 'all was here'} in {_plain(str(result.folder))}"
@@ -505,7 +508,7 @@ def verify_models(names: ModelNames = None, config: ModelConfig = None) -> None:
     for manifest in _chosen(names, config):
         files = verify(manifest)
         if not (names or config) and not manifest.package and {state for _, state in files} == {State.MISSING}:
-            screen.print(f"{'absent':<10} {manifest.name}")
+            screen.print(f"{State.MISSING:<10} {manifest.name}")
             continue
         for file, state in files:
             screen.print(f"{state:<10} {manifest.name}  {file}")

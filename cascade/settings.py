@@ -766,7 +766,17 @@ class OpenAISettings(AnswererSettings):
     @property
     def needs_key(self) -> bool:
         """Whether there must be a key in it: a server on this machine is asked without one, too."""
-        return self.key_variable is not None and not openai.is_loopback(openai.check_url(self.base_url))
+        return self.key_variable is not None and not self.server_is_here
+
+    @property
+    def server(self) -> str:
+        """The host that is asked."""
+        return openai.host_of(openai.check_url(self.base_url))
+
+    @property
+    def server_is_here(self) -> bool:
+        """Whether that is this machine."""
+        return openai.is_loopback(openai.check_url(self.base_url))
 
     @property
     def warning(self) -> str | None:
@@ -790,7 +800,7 @@ class OpenAISettings(AnswererSettings):
         if self.price is not None:
             return self.price.price
         table = read_prices(data_folder("models") / "prices" / "openai.yaml")
-        return table.get((openai.host_of(openai.check_url(self.base_url)), self.model))
+        return table.get((self.server, self.model))
 
     def load(self) -> Answerer:
         """Make the client; nothing is sent before the first question."""

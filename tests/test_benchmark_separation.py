@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from benchmarks import separation
 from tests.small_sepformer import forget_lazy_modules
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))  # the programs find each other there, as they do when they are run
+
+import separation  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
