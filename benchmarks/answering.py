@@ -32,6 +32,7 @@ from rich.table import Table
 
 from cascade.answering.questions import question_of
 from cascade.backends.extractive import TEMPERATURE, THRESHOLD, ExtractiveAnswerer, load
+from cascade.errors import CascadeError
 from cascade.types import Admission, AdmitReason, Mode, Question, Span, Transcript, Utterance, seconds
 
 CELLS = tuple((mode, speaker) for mode in Mode for speaker in ("main", "bystander"))
@@ -165,8 +166,13 @@ def main() -> int:
     if len(files) < 2:
         print("no two scenes there: expected SCENES_DIR/NAME/meta.json, two or more", file=sys.stderr)
         return 2
-    metas = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    Console().print(report(*cases_of(load(), metas)))
+    try:
+        metas = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        table = report(*cases_of(load(), metas))
+    except (ValueError, OSError, CascadeError) as error:
+        print(f"answering.py: {error}", file=sys.stderr)
+        return 2
+    Console().print(table)
     return 0
 
 

@@ -4,8 +4,9 @@
 
 The network is the published one (26 million parameters, hyperparameters of sepformer-wsj02mix) with random weights: its
 speed and memory do not depend on what they are. Each row runs in a process of its own; a process that asks for more
-memory than the limit is refused it, so that the machine stays up. Compare rows only within one run: they depend on what
-else the machine does (load: its load average when the row was done).
+memory than the limit is refused it, so that the machine stays up. The exit status is 1 where a row failed, for that or
+another reason, which stands in it. Compare rows only within one run: they depend on what else the machine does (load:
+its load average when the row was done).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from cascade.backends import sepformer
-from cascade.errors import CascadeError
+from cascade.errors import CascadeError, MissingExtraError
 from cascade.separation import Separator
 from cascade.types import SAMPLE_RATE, AudioChunk, Samples, Span, seconds
 
@@ -171,8 +172,9 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parsed
 
 
-def measure_all(parsed: argparse.Namespace) -> None:
-    """Measure each way with each length; print each row as soon as it is known."""
+def measure_all(parsed: argparse.Namespace) -> bool:
+    """Measure each way with each length; print each row as soon as it is known; return whether all of them worked."""
+    worked = True
     print(LINE.format("seconds", "way", "RTF", "wall", "peak memory", "load", "").rstrip())
     with tempfile.TemporaryDirectory() as place:
         save_model(Path(place), parsed.rate)
@@ -180,19 +182,20 @@ def measure_all(parsed: argparse.Namespace) -> None:
             for way in [parsed.way] if parsed.way else ["windows", "one pass"]:
                 row = measured(Path(place), way, duration_s, parsed.threads, parsed.limit_gb)
                 print(line_of(row, way, duration_s), flush=True)
+                worked = worked and not row.problem
+    return worked
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; returns the exit status (2: the user can mend it)."""
+    """Run the program; returns the exit status (1: a row failed, 2: the user can mend it)."""
     parsed = parse_arguments(arguments)
     try:
-        if parsed.folder:
-            row = measure(parsed.folder, parsed.way, parsed.seconds[0], parsed.threads, parsed.limit_gb)
-            print(json.dumps(asdict(row)))
-        else:
-            measure_all(parsed)
+        if not parsed.folder:
+            return 0 if measure_all(parsed) else 1
+        row = measure(parsed.folder, parsed.way, parsed.seconds[0], parsed.threads, parsed.limit_gb)
+        print(json.dumps(asdict(row)))
     except ModuleNotFoundError as error:
-        print(f"separation.py: {error.name} is not installed; run: pip install 'cascade[paper]'", file=sys.stderr)
+        print(f"separation.py: {MissingExtraError(error.name or 'torch', 'paper')}", file=sys.stderr)
         return 2
     except (ValueError, OSError, CascadeError) as error:
         print(f"separation.py: {error}", file=sys.stderr)

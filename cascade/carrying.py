@@ -33,14 +33,13 @@ def find(
     bad = {path: fault for path, (right, fault) in sought.items() if right is None}
     if bad:
         home = homes[0] if homes else source if alone else source / manifest.name
-        files = listed(manifest, list(bad), commit)
-        raise ModelError(f"{manifest.name}: {_said(bad, source)}; put {files} into '{home}'")
+        raise ModelError("\n".join(_said(manifest, bad, source, home, commit)))
     return {path: right for path, (right, _) in sought.items() if right is not None}
 
 
-def listed(manifest: Manifest, paths: Sequence[str], commit: str | None = None) -> str:
-    """Return files of a model with the addresses that hold them, for a message."""
-    return ", ".join(f"{path} ({manifest.address_of(path, commit)})" for path in paths)
+def listed(manifest: Manifest, paths: Sequence[str], commit: str | None = None) -> list[str]:
+    """Return a line for each of a model's files, with the address that holds it, for a message."""
+    return [f"{manifest.name}: {path} is at {manifest.address_of(path, commit)}" for path in paths]
 
 
 def _right_one(
@@ -56,11 +55,17 @@ def _right_one(
     return None, wrong
 
 
-def _said(bad: Mapping[str, str | None], source: Path) -> str:
-    """Say what is wrong: which files are not there, and what those are that are there."""
+def _said(
+    manifest: Manifest, bad: Mapping[str, str | None], source: Path, home: Path, commit: str | None
+) -> Iterator[str]:
+    """Yield a line on the files that are not there, one on each that is wrong, and one with the address of each."""
     lacking = ", ".join(path for path, fault in bad.items() if fault is None)
-    faults = [fault for fault in bad.values() if fault is not None]
-    return "; ".join([*([f"'{source}' lacks {lacking}"] if lacking else []), *faults])
+    if lacking:
+        yield f"{manifest.name}: '{source}' lacks {lacking}; put what lacks into '{home}'"
+    for fault in bad.values():
+        if fault is not None:
+            yield f"{manifest.name}: {fault}; put the right file into '{home}'"
+    yield from listed(manifest, list(bad), commit)
 
 
 def _homes(manifest: Manifest, source: Path) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,14 @@ class NeedsKey(Protocol):
 
     key_variable: str | None
     needs_key: bool
+
+
+@runtime_checkable
+class Sends(Protocol):
+    """Settings of a stage that asks a server; server: its host, here: whether that is this machine itself."""
+
+    server: str
+    server_is_here: bool
 
 
 @runtime_checkable
@@ -150,7 +158,13 @@ def examine(
             *_own_files(config),
             *_too_large(estimate, machine),
         ),
-        notes=(machine.device, *_kept(config), *_notes(config, models.values(), machine)),
+        notes=(
+            machine.device,
+            *_kept(config),
+            *_sent(config),
+            *_notes(config, machine),
+            *_compared_by_size(models, states),
+        ),
         estimate=estimate,
     )
 
@@ -176,14 +190,17 @@ def _row(stage: AnyStage, models: Mapping[str, State]) -> Row:
 
 def _missing_packages(config: CascadeConfig) -> Iterator[Problem]:
     """Yield a problem for each package that is not installed, or in a version that was not meant."""
+    seen = set[str]()
     for extra in ("", *extras_of(config)):
         needed = f"needed by the extra '{extra}'" if extra else "needed by cascade"
-        absent = [requirement for requirement in requirements(extra) if installed(requirement.name) is None]
+        mine = [requirement for requirement in requirements(extra) if str(requirement) not in seen]
+        seen |= set(map(str, mine))
+        absent = [requirement for requirement in mine if installed(requirement.name) is None]
         if absent:
             names = ", ".join(requirement.name for requirement in absent)
             wanted = " ".join(f"'{requirement.name}{requirement.specifier}'" for requirement in absent)
             yield Problem(f"not installed, {needed}: {names}", f"run: pip install {wanted}")
-        for requirement in requirements(extra):
+        for requirement in mine:
             version = installed(requirement.name)
             fix = f"run: pip install '{requirement.name}{requirement.specifier}'"
             if version is not None and not requirement.specifier.contains(version, prereleases=True):
@@ -307,7 +324,23 @@ def _unreadable(path: Path) -> str:
         return f"cannot be looked at ({error.strerror})"
 
 
-def _notes(config: CascadeConfig, models: Iterable[Manifest], machine: Machine) -> Iterator[str]:
+def _sent(config: CascadeConfig) -> Iterator[str]:
+    """Yield a line for each server that a run speaks to, with what it is sent; or that nothing leaves this machine."""
+    if not config.gated:
+        whose = "the transcript of everyone, since there is no gate"
+    elif config.always:
+        whose = "the admitted transcript"
+    else:
+        whose = "the admitted transcript (in general mode that of everyone)"
+    servers = [stage for stage in config.stages if isinstance(stage, Sends)]
+    for stage in servers:
+        place = f"{stage.server}, on this machine" if stage.server_is_here else stage.server
+        yield f"sent to {place}: {whose}, a benchmark's description of the main speaker, and the question"
+    if not servers:
+        yield "nothing leaves this machine"
+
+
+def _notes(config: CascadeConfig, machine: Machine) -> Iterator[str]:
     """Yield what is right but not plain to see."""
     yield from (f"warning: {stage.warning}" for stage in config.stages if isinstance(stage, Refuses) and stage.warning)
     for stage in config.stages:
@@ -316,7 +349,16 @@ def _notes(config: CascadeConfig, models: Iterable[Manifest], machine: Machine) 
         key = machine.environment.get(stage.key_variable, "")
         if key.strip() and key_fault(stage.key_variable, key, needed=stage.needs_key) is None:
             yield f"{stage.key_variable} is set (it is not shown)"
-    large = [manifest.name for manifest in models if any((file.size or 0) > QUICK for file in manifest.files)]
+
+
+def _compared_by_size(models: Mapping[str, Manifest], states: Mapping[str, list[tuple[str, State]]]) -> Iterator[str]:
+    """Yield which models have files here whose bytes were not read."""
+    sizes = {name: {file.path: file.size or 0 for file in manifest.files} for name, manifest in models.items()}
+    large = [
+        name
+        for name, found in states.items()
+        if any(state is not State.MISSING and sizes[name][path] > QUICK for path, state in found)
+    ]
     if large:
         yield (
             f"large files are compared by their size here ({', '.join(large)}); by their sha256 with: "

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from cascade.check import Report
     from cascade.config import CascadeConfig
-    from cascade.enrolling import Watch
     from cascade.manifests import Manifest
     from cascade.output.recordings import Heard
     from cascade.run import Done, Failed
@@ -113,7 +112,12 @@ def run(
         bool, typer.Option(help="Answer with what a chat model would be sent; nothing is sent, no key is needed.")
     ] = False,
     max_cost: Annotated[
-        float | None, typer.Option(min=0, help="US dollars that a chat model's answers may cost at the most.")
+        float | None,
+        typer.Option(
+            min=0,
+            help="US dollars that a chat model's answers may cost at the most; of a benchmark that goes on, with what "
+            "it had cost before.",
+        ),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="A benchmark's questions, in SH-Bench's format (.json, .json.gz).")
@@ -169,7 +173,6 @@ def _run_recordings(
     report: Path | None,
 ) -> None:
     from cascade.answering.questions import question_of
-    from cascade.enrolling import Watch
     from cascade.output.report import plan_report
     from cascade.run import Done, Failed
     from cascade.run import run as run_all
@@ -182,7 +185,6 @@ def _run_recordings(
     progress = _Progress()
     asked_for = Mode(mode.value)
     kept = report is not None
-    enrolled = Watch(settings)
     try:
         for result in run_all(
             settings,
@@ -192,12 +194,9 @@ def _run_recordings(
             out=out,
             watch=progress.watch,
             kept=kept,
-            load=enrolled.load,
         ):
             progress.stop()
             _show(result)
-            if isinstance(result, Done):
-                enrolled.note()
             results.append(result)
     except KeyboardInterrupt:
         progress.stop()
@@ -209,7 +208,7 @@ def _run_recordings(
         progress.stop()
     _report_recordings(report, results)
     _show_spent(results)
-    _warn(enrolled)
+    _warn_of_age(settings)
     failed = sum(isinstance(result, Failed) for result in results)
     unanswered = sum(isinstance(result, Done) and bool(result.unanswered) for result in results)
     if len(results) < len(recordings):
@@ -223,8 +222,10 @@ def _run_recordings(
     raise typer.Exit(UNUSABLE if failed == len(recordings) else SOME_FAILED if failed or unanswered else 0)
 
 
-def _warn(enrolled: Watch) -> None:
-    for warning in enrolled.warnings(date.today()):
+def _warn_of_age(settings: CascadeConfig) -> None:
+    from cascade.enrolling import old_enrolment
+
+    for warning in old_enrolment(settings, date.today()):
         notes.print(f"warning: {_plain(warning)}")
 
 
@@ -273,7 +274,6 @@ def _run_benchmark(
     shard: str | None,
     report: Path | None,
 ) -> None:
-    from cascade.enrolling import Watch
     from cascade.output.report import plan_report, write_report
     from cascade.reporting.benchmark import benchmark_page
     from cascade.shbench.plan import Shard, make_plan
@@ -295,7 +295,7 @@ def _run_benchmark(
     finally:
         progress.stop()
     _show_results(results, out)
-    _warn(Watch(settings))
+    _warn_of_age(settings)
     if report is not None:
         write_report(report, benchmark_page(plan, results))
         screen.print(f"the report is {_plain(str(report))}")
@@ -468,7 +468,9 @@ def list_models() -> None:
 
 @models_app.command("pull")
 def pull_models(
-    names: ModelNames = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Models; or those of a configuration, by --config.")
+    ] = None,
     config: ModelConfig = None,
     source: Annotated[Path | None, typer.Option("--from", help="Take the files from this folder; fetch none.")] = None,
 ) -> None:
@@ -483,7 +485,8 @@ def pull_models(
     for result in carry_in(chosen, source) if source else pull(chosen, watch=_downloading):
         if isinstance(result, NotPulled):
             failed += 1
-            notes.print(f"error: {_plain(str(result.error))}")
+            for line in str(result.error).splitlines():
+                notes.print(f"error: {_plain(line)}")
         else:
             screen.print(
                 f"{result.name}: {', '.join(result.fetched) or 'all was here'} in {_plain(str(result.folder))}"
@@ -505,7 +508,7 @@ def verify_models(names: ModelNames = None, config: ModelConfig = None) -> None:
     for manifest in _chosen(names, config):
         files = verify(manifest)
         if not (names or config) and not manifest.package and {state for _, state in files} == {State.MISSING}:
-            screen.print(f"{'absent':<10} {manifest.name}")
+            screen.print(f"{State.MISSING:<10} {manifest.name}")
             continue
         for file, state in files:
             screen.print(f"{state:<10} {manifest.name}  {file}")
@@ -709,8 +712,6 @@ def _show_heard(recording: str, heard: Heard) -> None:
         if answer.why and answer.why != answer.text:
             screen.print(f"     since: {_plain(answer.why)}")
     screen.print(f"  {heard.totals}")
-    if heard.undecided and not heard.totals.admitted_s:
-        screen.print("  nobody dominated, so nobody was let through; tell whom to hear with --enrolment")
 
 
 def _show_results(results: Results, out: Path | None) -> None:

@@ -8,7 +8,8 @@
       - use: extractive          # Utterance      -> Answer
 
 Each stage must accept what the one before it gives. Durations end in `_s`. YAML 1.2 rules hold (`off` is a word), and
-types are strict: a word is no switch, and a quoted number is no number. Values are not echoed in errors.
+types are strict: a word is no switch, and a quoted number is no number. Values are not echoed in errors. Relative paths
+are read from the folder that the file is in, wherever the command is given.
 """
 
 from __future__ import annotations
@@ -355,15 +356,14 @@ def _after(given: type) -> str:
 
 
 def _resolve(config: CascadeConfig, folder: Path) -> CascadeConfig:
-    """Read relative paths from the configuration's own folder."""
+    """Read all relative paths from the configuration's own folder; those of the command line are not in it yet."""
     given = {name: getattr(config.benchmark, name) for name in config.benchmark.model_fields_set}
     paths: dict[str, Path | None] = {name: folder / value for name, value in given.items() if isinstance(value, Path)}
     if "data" in given:  # other data have no share in the small benchmark's recordings and references
         paths = {"audio": (folder / given["data"]).parent, "references": None} | paths
-    if paths:
-        benchmark = config.benchmark.model_copy(update=paths)
-        config = config.model_copy(update={"benchmark": benchmark})
-    for stage in config.stages:
-        if isinstance(stage, MainSpeakerSettings) and stage.enrolment:
-            return config.with_enrolment([find(path, folder) for path in stage.enrolment])
-    return config
+    return config.model_copy(
+        update={
+            "benchmark": config.benchmark.model_copy(update=paths),
+            "stages": tuple(stage.seen_from(folder) for stage in config.stages),
+        }
+    )

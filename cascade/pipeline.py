@@ -21,7 +21,7 @@ from typing import Any, Never, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from cascade.answering.questions import Answerer, question_of
-from cascade.answering.spending import Spends, Spent
+from cascade.answering.spending import Limited, Spends, Spent
 from cascade.config import CascadeConfig
 from cascade.envelope import Envelope
 from cascade.errors import AudioError, BackendError, CascadeError, ConfigError
@@ -318,6 +318,11 @@ class Cascade:
     def spent(self) -> Spent | None:
         """What answers took so far in requests, tokens and money; None where no server is asked."""
         return self._answerer.spent if isinstance(self._answerer, Spends) else None
+
+    def count_before(self, before: Spent) -> None:
+        """Count what the same run spent before it was stopped against the limit on the cost, too."""
+        if isinstance(self._answerer, Limited):
+            self._answerer.count_before(before)
 
     def ask(self, question: Question | str) -> Answer:
         """Answer from the transcript of the recording heard last."""

@@ -93,7 +93,7 @@ def requirements(extra: str = "") -> tuple[Requirement, ...]:
     """Return what cascade itself requires, or what one of its extras does, those that it names in turn included."""
     found: list[Requirement] = []
     for requirement in _declared(extra):
-        if requirement.name == "cascade":  # as cascade[chat]: a checkout that is not installed has no such package
+        if requirement.name == "cascade":  # another of its extras: a checkout that is not installed has no such package
             found += (inner for other in sorted(requirement.extras) for inner in requirements(other))
         else:
             found.append(requirement)

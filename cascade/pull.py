@@ -47,7 +47,7 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class NotPulled:
-    """A model that could not be had, and the one line that says why and what mends it."""
+    """A model that could not be had, and the lines that say why and what mends it."""
 
     name: str
     error: CascadeError
@@ -167,9 +167,9 @@ def _remotes(job: _Job, endpoint: str | None, lacking: Sequence[ModelFile]) -> t
 
 
 def _to_carry(manifest: Manifest, lacking: Sequence[ModelFile], commit: str | None) -> str:
-    """Say how a person gets files here without this machine's network."""
+    """Say how a person gets files here without this machine's network: a line, and one for each file."""
     files = listed(manifest, [file.path for file in lacking], commit)
-    return f"carry {files} into a FOLDER here and run: {manifest.fix} --from FOLDER"
+    return "\n".join([f"carry its files into a FOLDER here and run: {manifest.fix} --from FOLDER", *files])
 
 
 def _refuse_another(manifest: Manifest, file: ModelFile, remote: Remote) -> None:

@@ -6,7 +6,9 @@ fails costs neither the transcript nor the other answers.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +17,15 @@ from cascade.answering.prompts import load_prompt
 from cascade.audio import open_audio
 from cascade.check import examine
 from cascade.config import CascadeConfig
+from cascade.enrolling import who_was_missed
 from cascade.errors import CascadeError, ConfigError, NoMoreAnswersError, NotReadyError
 from cascade.output.recordings import Heard, plan_folders, recording_name, write
 from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, guarded
 from cascade.provenance import Provenance, gather
 from cascade.types import Answer, AudioChunk, Mode, Question
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +122,14 @@ def _hear(
             watch(recording, chunk)
             yield chunk
 
-    for _ in cascade.listen(watched()):
-        pass  # the driver keeps what comes out
-    before = cascade.spent
-    answers, unanswered = _ask(cascade, questions)
-    after = cascade.spent
+    with _warnings() as warnings:
+        for _ in cascade.listen(watched()):
+            pass  # the driver keeps what comes out
+        for line in who_was_missed(provenance.config, cascade.listening):
+            log.warning("%s: %s", recording_name(recording), line)
+        before = cascade.spent
+        answers, unanswered = _ask(cascade, questions)
+        after = cascade.spent
     heard = Heard(
         name=recording_name(recording),
         mode=cascade.mode,
@@ -133,8 +141,38 @@ def _hear(
         lookahead=cascade.lookahead,
         provenance=provenance,
         spent=None if before is None or after is None else after - before,
+        warnings=warnings,
     )
     return heard, unanswered
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """Note each line that cascade warns of meanwhile, once; whoever listens to its log hears it as well.
+
+    No such line holds speech, as of all that is logged.
+    """
+    lines: list[str] = []
+    noting = _Noting(lines)
+    logger = logging.getLogger("cascade")
+    logger.addHandler(noting)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(noting)
+
+
+class _Noting(logging.Handler):
+    """Notes what is logged as a warning or worse."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        if line not in self._lines:
+            self._lines.append(line)
 
 
 def _ask(cascade: Cascade, questions: Sequence[Question]) -> tuple[list[tuple[Question, Answer]], list[CascadeError]]:

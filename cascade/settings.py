@@ -38,7 +38,7 @@ from cascade.gate import Everyone, GateSettings, MainSpeaker, OverlapPolicy, Pro
 from cascade.manifests import checksums, folder_of, named
 from cascade.output import enrolments
 from cascade.output.cache import ResponseCache, check_place
-from cascade.output.enrolments import FORMAT, EncoderVersion, KeptEnrolment
+from cascade.output.enrolments import FORMAT, EncoderVersion, KeptEnrolment, find
 from cascade.output.models import sha256_of
 from cascade.packaged import data_folder
 from cascade.separation import Encoder, LoudestSource, Mixture, Separate, Separator
@@ -108,6 +108,10 @@ class Settings(BaseModel):
     def check_own_model(self) -> None:
         """Look at a model of the user's own without loading it; MissingExtraError or ModelError says what is wrong."""
 
+    def seen_from(self, folder: Path) -> Self:
+        """Return these settings with their relative paths, if they have any, read from a folder."""
+        return self
+
     @property
     def lookahead_s(self) -> float | None:
         """The stage's lookahead in seconds, without loading anything; None: it needs the whole recording."""
@@ -165,6 +169,11 @@ Device = Literal["cpu", "cuda"]
 def _found(model: str, names: Collection[str]) -> Path:
     """Return the folder of a model that has a name here, or else the folder that is named."""
     return folder_of(model) if model in names else Path(model)
+
+
+def _from(folder: Path, model: str, names: Collection[str]) -> str:
+    """Return a model's name as it is, and a path as it is seen from a folder."""
+    return model if model in names else str(folder / model)
 
 
 def _own(model: str, names: Collection[str]) -> tuple[Path, ...]:
@@ -232,6 +241,13 @@ class SepFormerSettings(StreamSettings):
             sepformer.check_folder(Path(self.model))
         if self._asks and self.overlap_model != pyannote.MODEL:
             pyannote.check_folder(Path(self.overlap_model))
+
+    def seen_from(self, folder: Path) -> Self:
+        """Return these settings with folders of the user's own read from a folder."""
+        model = _from(folder, self.model, sepformer.MODELS)
+        return self.model_copy(
+            update={"model": model, "overlap_model": _from(folder, self.overlap_model, (pyannote.MODEL,))}
+        )
 
     @property
     def _asks(self) -> bool:
@@ -327,6 +343,10 @@ class PyannoteSettings(StreamSettings):
         """Look whether a folder of the user's own holds a pipeline."""
         if self.model != pyannote.MODEL:
             pyannote.check_folder(Path(self.model))
+
+    def seen_from(self, folder: Path) -> Self:
+        """Return these settings with a folder of the user's own read from a folder."""
+        return self.model_copy(update={"model": _from(folder, self.model, (pyannote.MODEL,))})
 
     @property
     def encoder(self) -> EncoderVersion:
@@ -428,6 +448,10 @@ class MainSpeakerSettings(StreamSettings):
     def own_files(self) -> tuple[Path, ...]:
         """The enrolment."""
         return self.enrolment
+
+    def seen_from(self, folder: Path) -> Self:
+        """Return these settings with the enrolment's recordings looked for in a folder, else among those kept."""
+        return self.model_copy(update={"enrolment": tuple(find(path, folder) for path in self.enrolment)})
 
     @property
     def lookahead_s(self) -> float | None:
@@ -566,6 +590,10 @@ class WhisperSettings(StreamSettings):
         if not self.models:
             whisper.checkpoint_file(Path(self.size))
 
+    def seen_from(self, folder: Path) -> Self:
+        """Return these settings with a checkpoint of the user's own read from a folder."""
+        return self.model_copy(update={"size": _from(folder, self.size, (whisper.DEFAULT_SIZE,))})
+
     def load(self, before: Callable[[], Chain]) -> StageMaker:
         """Load the checkpoint."""
         return self.around(
@@ -625,6 +653,10 @@ class FasterWhisperSettings(StreamSettings):
         """Look whether a folder of the user's own holds a checkpoint."""
         if not self.models:
             faster_whisper.model_folder(self.size)
+
+    def seen_from(self, folder: Path) -> Self:
+        """Return these settings with a folder of the user's own read from a folder."""
+        return self.model_copy(update={"size": _from(folder, self.size, faster_whisper.MANIFESTS)})
 
     def load(self, before: Callable[[], Chain]) -> StageMaker:
         """Load the checkpoint."""
@@ -723,6 +755,10 @@ class OpenAISettings(AnswererSettings):
             return base_url
         raise ValueError(problem)
 
+    def seen_from(self, folder: Path) -> Self:
+        """Return these settings with the cache in a folder."""
+        return self.model_copy(update={"cache": None if self.cache is None else folder / self.cache})
+
     @property
     def questions_at_once(self) -> int:
         """The most requests at a time."""
@@ -736,7 +772,17 @@ class OpenAISettings(AnswererSettings):
     @property
     def needs_key(self) -> bool:
         """Whether there must be a key in it: a server on this machine is asked without one, too."""
-        return self.key_variable is not None and not openai.is_loopback(openai.check_url(self.base_url))
+        return self.key_variable is not None and not self.server_is_here
+
+    @property
+    def server(self) -> str:
+        """The host that is asked."""
+        return openai.host_of(openai.check_url(self.base_url))
+
+    @property
+    def server_is_here(self) -> bool:
+        """Whether that is this machine."""
+        return openai.is_loopback(openai.check_url(self.base_url))
 
     @property
     def warning(self) -> str | None:
@@ -760,7 +806,7 @@ class OpenAISettings(AnswererSettings):
         if self.price is not None:
             return self.price.price
         table = read_prices(data_folder("models") / "prices" / "openai.yaml")
-        return table.get((openai.host_of(openai.check_url(self.base_url)), self.model))
+        return table.get((self.server, self.model))
 
     def load(self) -> Answerer:
         """Make the client; nothing is sent before the first question."""
@@ -813,6 +859,10 @@ class LlamaCppSettings(AnswererSettings):
     def check_own_model(self) -> None:
         """Look whether the file is a model."""
         llamacpp.check_gguf(self.model)
+
+    def seen_from(self, folder: Path) -> Self:
+        """Return these settings with the model read from a folder."""
+        return self.model_copy(update={"model": folder / self.model})
 
     def load(self) -> Answerer:
         """Load the model."""

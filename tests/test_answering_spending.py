@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,21 @@ def test_the_limit_is_never_passed(asked: list[tuple[int, int, str]], max_cost: 
     spent = budget.spent
     assert spent.cost is not None
     assert spent.cost + spent.unsure_cost <= max_cost + 1e-9
+
+
+@pytest.mark.parametrize(("max_cost", "shown"), [(0.005, "$0.005"), (11.0, "$11"), (1e-7, "$0.0000001"), (2.5, "$2.5")])
+def test_the_limit_is_shown_as_it_was_given(max_cost: float, shown: str) -> None:
+    with pytest.raises(NoMoreAnswersError, match=rf"of {re.escape(shown)}, \$0\.0000 are spent; nothing more"):
+        Budget(PRICE, max_cost).reserve(Usage(100_000_000))
+
+
+def test_what_was_spent_before_counts_against_the_limit_and_is_not_spent_again() -> None:
+    budget = Budget(PRICE, 3.0)
+    budget.count_before(Spent(cost=0.75, unsure_cost=0.5))
+    budget.settle(budget.reserve(Usage(500_000)), Usage(500_000), billed=True)
+    assert budget.spent.cost == pytest.approx(1.0)
+    with pytest.raises(NoMoreAnswersError, match=r"\$2\.2500 are spent \(\$1\.2500 of it before"):
+        budget.reserve(Usage(500_000))
 
 
 def test_what_is_reserved_and_not_used_is_free_again() -> None:

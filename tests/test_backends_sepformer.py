@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,76 +15,14 @@ from cascade.backends.sepformer import NETWORKS, SepFormer
 from cascade.errors import ConfigError, ModelError
 from cascade.separation import Separator, in_level, resized
 from cascade.types import SAMPLE_RATE, AudioChunk, Samples, SeparatedChunk, Span, seconds
-
-HYPERPARAMETERS = """
-# A SepFormer with few layers and channels, otherwise as the published ones.
-sample_rate: {rate}
-num_spks: 2
-
-Encoder: !new:speechbrain.lobes.models.dual_path.Encoder
-  kernel_size: 16
-  out_channels: 16
-
-Within: !new:speechbrain.lobes.models.dual_path.SBTransformerBlock
-  num_layers: 1
-  d_model: 16
-  nhead: 2
-  d_ffn: 32
-  dropout: 0
-  use_positional_encoding: true
-  norm_before: true
-
-Across: !new:speechbrain.lobes.models.dual_path.SBTransformerBlock
-  num_layers: 1
-  d_model: 16
-  nhead: 2
-  d_ffn: 32
-  dropout: 0
-  use_positional_encoding: true
-  norm_before: true
-
-MaskNet: !new:speechbrain.lobes.models.dual_path.Dual_Path_Model
-  num_spks: !ref <num_spks>
-  in_channels: 16
-  out_channels: 16
-  num_layers: 1
-  K: 50
-  intra_model: !ref <Within>
-  inter_model: !ref <Across>
-  norm: ln
-  linear_layer_after_inter_intra: false
-  skip_around_intra: true
-
-Decoder: !new:speechbrain.lobes.models.dual_path.Decoder
-  in_channels: 16
-  out_channels: 1
-  kernel_size: 16
-  stride: 8
-  bias: false
-
-modules:
-  encoder: !ref <Encoder>
-  masknet: !ref <MaskNet>
-  decoder: !ref <Decoder>
-
-pretrainer: !new:speechbrain.utils.parameter_transfer.Pretrainer
-  loadables:
-    encoder: !ref <Encoder>
-    masknet: !ref <MaskNet>
-    decoder: !ref <Decoder>
-"""
+from tests.small_sepformer import forget_lazy_modules, save_sepformer
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _leave_no_lazy_modules() -> Iterator[None]:
-    """speechbrain leaves modules in sys.modules that warn, or fail to import others, as soon as anybody looks at them.
-
-    hypothesis does, in the tests that run after these.
-    """
+    """hypothesis looks at all modules, in the tests that run after these."""
     yield
-    for name, module in list(sys.modules.items()):
-        if type(module).__module__ == "speechbrain.utils.importutils":
-            del sys.modules[name]
+    forget_lazy_modules()
 
 
 @pytest.fixture(scope="module")
@@ -98,16 +35,11 @@ def torch() -> Any:
 @pytest.fixture(scope="module")
 def saved(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     """Save a small SepFormer with random weights for a sample rate; return its folder."""
-    load_hyperpyyaml = pytest.importorskip("hyperpyyaml").load_hyperpyyaml
+    pytest.importorskip("hyperpyyaml")
 
     def save(rate: int) -> Path:
         folder = tmp_path_factory.mktemp("sepformer")
-        text = HYPERPARAMETERS.format(rate=rate)
-        (folder / "hyperparams.yaml").write_text(text)
-        torch.manual_seed(rate)
-        modules = load_hyperpyyaml(text)["modules"]
-        for name in NETWORKS:
-            torch.save(modules[name].state_dict(), folder / f"{name}.ckpt")
+        save_sepformer(folder, rate)
         return folder
 
     return save

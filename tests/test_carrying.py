@@ -12,6 +12,7 @@ from cascade.manifests import FIRST_PULL, Manifest, manifests
 COMMIT, OTHER = "1" * 40, "2" * 40
 FILES = {"weights.bin": b"weights", "sub/settings.yaml": b"rate: 8000\n"}
 HUB = f"https://huggingface.co/some/model/resolve/{COMMIT}"
+AT = f"a-model: weights.bin is at {HUB}/weights.bin\na-model: sub/settings.yaml is at {HUB}/sub/settings.yaml"
 
 
 def sha256(content: bytes) -> str:
@@ -50,7 +51,7 @@ def found(model: Manifest, source: Path, *, alone: bool = False) -> dict[str, Pa
 def refused(model: Manifest, source: Path, *, alone: bool = True) -> str:
     with pytest.raises(ModelError) as error:
         found(model, source, alone=alone)
-    assert len(str(error.value).splitlines()) == 1
+    assert len(set(str(error.value).splitlines())) == len(str(error.value).splitlines())
     return str(error.value)
 
 
@@ -92,8 +93,7 @@ def test_what_nothing_pins_is_taken_loose_only_for_one_model_alone(tmp_path: Pat
     source = carried(tmp_path / "stick")
     assert found(manifest(known=False), source, alone=True) == {path: source / path for path in FILES}
     assert refused(manifest(known=False), source, alone=False) == (
-        f"a-model: '{source}' lacks weights.bin, sub/settings.yaml; put weights.bin ({HUB}/weights.bin), "
-        f"sub/settings.yaml ({HUB}/sub/settings.yaml) into '{source / 'a-model'}'"
+        f"a-model: '{source}' lacks weights.bin, sub/settings.yaml; put what lacks into '{source / 'a-model'}'\n{AT}"
     )
 
 
@@ -128,9 +128,9 @@ def test_a_file_that_is_there_is_not_said_to_be_lacking(tmp_path: Path, inside: 
     home = carried(tmp_path / inside, {"weights.bin": b"stumps!", "sub/settings.yaml": b"rate: 16000\n"})
     assert refused(manifest(), home) == (
         f"a-model: {home / 'weights.bin'} has another sha256 ({sha256(b'stumps!')[:12]}..., expected "
-        f"{sha256(b'weights')[:12]}...): not the file that the manifest names; {home / 'sub/settings.yaml'} has 12 "
-        f"bytes, expected 11 by its manifest; put weights.bin ({HUB}/weights.bin), sub/settings.yaml "
-        f"({HUB}/sub/settings.yaml) into '{home}'"
+        f"{sha256(b'weights')[:12]}...): not the file that the manifest names; put the right file into '{home}'\n"
+        f"a-model: {home / 'sub/settings.yaml'} has 12 bytes, expected 11 by its manifest; put the right file into "
+        f"'{home}'\n{AT}"
     )
 
 
@@ -139,16 +139,16 @@ def test_what_lacks_and_what_is_wrong_are_told_apart(tmp_path: Path) -> None:
     source = tmp_path / "stick"
     message = refused(manifest(), source)
     assert message.startswith(
-        f"a-model: '{source}' lacks sub/settings.yaml; {source / 'a-model/weights.bin'} has 15 bytes, expected 7 by its"
+        f"a-model: '{source}' lacks sub/settings.yaml; put what lacks into '{source / 'a-model'}'\n"
+        f"a-model: {source / 'a-model/weights.bin'} has 15 bytes, expected 7 by its manifest; put the right file into "
     )
-    assert message.endswith(f" into '{source / 'a-model'}'")
 
 
 def test_a_file_that_was_recorded_must_be_the_same(tmp_path: Path) -> None:
     source = carried(tmp_path / "a-model", {**FILES, "weights.bin": b"another"})
     with pytest.raises(ModelError, match=r"weights\.bin has another sha256 ") as error:
         find(manifest(known=False), manifest().files, source, alone=True, commit=None)
-    assert f"expected is the one {FIRST_PULL}; put weights.bin ({HUB}/weights.bin) into" in str(error.value)
+    assert f"expected is the one {FIRST_PULL}; put the right file into '{source}'\n" in str(error.value)
 
 
 def test_no_message_asks_for_the_same_folder_twice_or_for_a_page_without_the_file(tmp_path: Path) -> None:
@@ -156,12 +156,15 @@ def test_no_message_asks_for_the_same_folder_twice_or_for_a_page_without_the_fil
         if not model.package:
             (tmp_path / model.name).mkdir()
             message = refused(model, tmp_path / model.name)
-            assert message.endswith(f" into '{tmp_path / model.name}'")
-            assert all(f"{file.path} ({model.address_of(file.path)})" in message for file in model.files)
-    assert "large-v3.pt (https://openaipublic.azureedge.net/" in refused(
+            first, *files = message.splitlines()
+            assert first.endswith(f" into '{tmp_path / model.name}'")
+            assert files == [f"{model.name}: {file.path} is at {model.address_of(file.path)}" for file in model.files]
+    assert "large-v3.pt is at https://openaipublic.azureedge.net/" in refused(
         manifests()["openai-whisper-large-v3"], tmp_path
     )
 
 
 def test_addresses_are_those_of_the_commit_of_the_first_pull() -> None:
-    assert listed(manifest(revision=None), ["a"], OTHER) == (f"a (https://huggingface.co/some/model/resolve/{OTHER}/a)")
+    assert listed(manifest(revision=None), ["a"], OTHER) == [
+        f"a-model: a is at https://huggingface.co/some/model/resolve/{OTHER}/a"
+    ]

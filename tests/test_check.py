@@ -309,7 +309,7 @@ def asking(tmp_path: Path, **settings: Any) -> list[str]:
     report = examine(config, machine=machine(environment=environment), root=tmp_path)
     assert "secret" not in repr(report)
     told = [*map(str, report.problems), *report.notes]
-    return [line for line in told if "pip install" not in line and not line.startswith("GPU: ")]
+    return [line for line in told if "pip install" not in line and not line.startswith(("GPU: ", "sent to "))]
 
 
 SERVER = {"base_url": "https://llm.example.org/v1", "api_key_env": "MY_KEY"}
@@ -389,9 +389,52 @@ def test_a_gpu_that_is_asked_for_must_be_there(tmp_path: Path) -> None:
     assert there.notes[0].startswith("GPU: NVIDIA H200 (150.00 GB); CPU: ")
 
 
+def sent(config: CascadeConfig) -> list[str]:
+    notes = examine(config, machine=machine()).notes
+    return [note for note in notes if note.startswith(("sent to ", "nothing leaves"))]
+
+
+def test_what_leaves_the_machine_is_said() -> None:
+    assert sent(CONFIG) == ["nothing leaves this machine"]
+    to_openai = CONFIG.model_copy(update={"stages": (*CONFIG.stages[:-1], OpenAISettings(use="openai"))})
+    rest = "a benchmark's description of the main speaker, and the question"
+    assert sent(to_openai) == [
+        f"sent to api.openai.com: the admitted transcript (in general mode that of everyone), {rest}"
+    ]
+    gate = to_openai.stages[2].model_copy(update={"always": True})
+    assert sent(to_openai.model_copy(update={"stages": (*to_openai.stages[:2], gate, *to_openai.stages[3:])})) == [
+        f"sent to api.openai.com: the admitted transcript, {rest}"
+    ]
+    (ungated,) = sent(load_config("sepformer_whisper_gpt4o"))
+    assert ungated == f"sent to api.openai.com: the transcript of everyone, since there is no gate, {rest}"
+    here = OpenAISettings(use="openai", base_url="http://localhost:8000/v1")
+    (local,) = sent(CONFIG.model_copy(update={"stages": (*CONFIG.stages[:-1], here)}))
+    assert local.startswith("sent to localhost:8000, on this machine: the admitted transcript")
+
+
+def test_a_package_that_two_extras_need_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cascade.check.installed", lambda name: None)
+    config = load_config("sepformer_pyannote_gate_whisper_gpt4o")
+    names = [
+        name
+        for problem in examine(config, machine=machine()).problems
+        if problem.what.startswith("not installed")
+        for name in problem.what.partition(": ")[2].split(", ")
+    ]
+    assert {"openai", "tenacity", "torch"} <= set(names)
+    assert len(names) == len(set(names))
+
+
+def test_what_is_not_here_is_not_said_to_be_compared(tmp_path: Path) -> None:
+    assert not [note for note in examine(paper(), machine=machine(), root=tmp_path).notes if "by their size" in note]
+
+
 def test_large_files_are_said_to_be_compared_by_size(tmp_path: Path) -> None:
+    model = manifests()["openai-whisper-large-v3"]
+    (tmp_path / model.name / model.version).mkdir(parents=True)
+    (tmp_path / model.name / model.version / "large-v3.pt").touch()
     (note,) = [note for note in examine(paper(), machine=machine(), root=tmp_path).notes if "by their size" in note]
-    assert "sepformer-wsj02mix, openai-whisper-large-v3" in note
+    assert "(openai-whisper-large-v3)" in note
     assert note.endswith("by their sha256 with: python -m cascade models verify")
     assert not [note for note in examine(CONFIG).notes if "by their size" in note]
 

@@ -201,6 +201,18 @@ def test_models_are_listed_and_verified(tmp_path: Path) -> None:
     assert "ok         whisper-tiny.en  model.bin" in verified[1]
 
 
+def test_a_model_that_is_not_here_has_one_word_for_it_and_all_are_never_pulled(tmp_path: Path) -> None:
+    nothing = {"CASCADE_MODELS": str(tmp_path / "none")}
+    listed = cascade("models", "list", cwd=tmp_path, **nothing)[1]
+    verified = cascade("models", "verify", cwd=tmp_path, **nothing)[1]
+    assert re.search(r"^sepformer-whamr +missing ", listed, re.MULTILINE)
+    assert re.search(r"^missing +sepformer-whamr$", verified, re.MULTILINE)
+    code, out, err = cascade("models", "pull", cwd=tmp_path, **nothing)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: name models (see: python -m cascade models list), or a configuration with --config")
+    assert "none: all" not in cascade("models", "pull", "--help", cwd=tmp_path)[1]
+
+
 def test_models_that_nothing_pins_are_said_to_be_recorded(tmp_path: Path) -> None:
     """They are carried in from their own folder, and come whole or not at all."""
     stick, store = tmp_path / "sepformer-whamr", str(tmp_path / "models")
@@ -210,7 +222,9 @@ def test_models_that_nothing_pins_are_said_to_be_recorded(tmp_path: Path) -> Non
     pull = ("models", "pull", "sepformer-whamr", "--from", stick)
     code, out, err = cascade(*pull, cwd=tmp_path, CASCADE_MODELS=store)
     assert (code, out) == (1, "")
-    assert re.fullmatch(r"error: sepformer-whamr: '.*' lacks hyperparams.yaml; put .* into '.*/sepformer-whamr'\n", err)
+    first, second = err.splitlines()
+    assert re.fullmatch(r"error: sepformer-whamr: '.*' lacks hyperparams.yaml; put .* into '.*/sepformer-whamr'", first)
+    assert re.fullmatch(r"error: sepformer-whamr: hyperparams.yaml is at https://\S+/hyperparams.yaml", second)
     (stick / "hyperparams.yaml").write_text("sample_rate: 8000\n")
     code, out, err = cascade(*pull, cwd=tmp_path, CASCADE_MODELS=store)
     assert (code, err) == (0, "")

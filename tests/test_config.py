@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cascade.answering.spending import Price
-from cascade.backends import pyannote
-from cascade.config import CascadeConfig, find_config, load_config
+from cascade.backends import faster_whisper, pyannote, sepformer, whisper
+from cascade.config import BenchmarkSettings, CascadeConfig, find_config, load_config
 from cascade.errors import ConfigError, EnrolmentError, ModelError
 from cascade.gate import OverlapPolicy
 from cascade.manifests import checksums, manifests
@@ -177,6 +177,90 @@ def test_settings_cannot_be_changed_afterwards(write: Write) -> None:
 
 def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(write: Write) -> None:
     assert load_config(write(b"\xef\xbb\xbf" + CHAIN.replace("\n", "\r\n").encode())) == load_config(write(CHAIN))
+
+
+# --- paths ------------------------------------------------------------------------------------------------------------
+
+PATHS = {
+    ("sepformer", "model"): sepformer.MODELS,
+    ("sepformer", "overlap_model"): (pyannote.MODEL,),
+    ("pyannote", "model"): (pyannote.MODEL,),
+    ("main_speaker", "enrolment"): (),
+    ("whisper", "size"): (whisper.DEFAULT_SIZE,),
+    ("faster_whisper", "size"): tuple(faster_whisper.MANIFESTS),
+    ("openai", "cache"): (),
+    ("llamacpp", "model"): (),
+}
+"""Every setting of a stage that can be a path, with what else it can be."""
+
+WORDS = {
+    ("whisper", "language"),
+    ("faster_whisper", "language"),
+    ("openai", "model"),
+    ("openai", "base_url"),
+    ("openai", "api_key_env"),
+    ("show_prompt", "model"),
+}
+"""Texts that are none."""
+
+PLACES = {
+    "sepformer": 0,
+    "pyannote": 1,
+    "main_speaker": 2,
+    "whisper": 3,
+    "faster_whisper": 3,
+    "openai": 4,
+    "llamacpp": 4,
+}
+"""Where in CHAIN a stage stands."""
+
+
+def with_path(use: str, field: str, value: str) -> str:
+    """Return CHAIN with a stage and a setting of it."""
+    head, *stages = CHAIN.splitlines()
+    stages[PLACES[use]] = f"  - use: {use}\n    {field}: {value}"
+    return "\n".join([head, *stages, ""])
+
+
+def set_to(config: CascadeConfig, use: str, field: str) -> str:
+    (value,) = (getattr(stage, field) for stage in config.stages if stage.use == use)
+    return str(value[0] if isinstance(value, tuple) else value)
+
+
+def test_it_is_decided_of_every_text_whether_it_can_be_a_path() -> None:
+    found = {
+        (use, name)
+        for use, stage in stages_by_name().items()
+        for name, field in stage.model_fields.items()
+        if name != "use" and ("Path" in str(field.annotation) or field.annotation in (str, str | None))
+    }
+    assert found == PATHS.keys() | WORDS
+
+
+@pytest.mark.parametrize(("use", "field"), PATHS)
+def test_relative_paths_of_a_stage_are_read_from_the_configurations_folder(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str, field: str
+) -> None:
+    path = write(with_path(use, field, "own/place.bin"))
+    elsewhere = write(with_path(use, field, "/own/place.bin"), "absolute.yaml")
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    assert set_to(load_config(path), use, field) == str(tmp_path / "own" / "place.bin")
+    assert set_to(load_config("../own.yaml"), use, field) == str(Path("../own/place.bin"))
+    assert set_to(load_config(elsewhere), use, field) == "/own/place.bin"
+
+
+@pytest.mark.parametrize(("use", "field", "name"), [(*key, name) for key, names in PATHS.items() for name in names])
+def test_the_name_of_a_model_is_no_path(write: Write, use: str, field: str, name: str) -> None:
+    assert set_to(load_config(write(with_path(use, field, name))), use, field) == name
+
+
+def test_every_path_of_the_benchmark_is_read_from_the_configurations_folder(write: Write, tmp_path: Path) -> None:
+    paths = [name for name, field in BenchmarkSettings.model_fields.items() if "Path" in str(field.annotation)]
+    text = CHAIN + "benchmark:\n" + "".join(f"  {name}: own/{name}\n" for name in paths)
+    benchmark = load_config(write(text)).benchmark
+    assert [getattr(benchmark, name) for name in paths] == [tmp_path / "own" / name for name in paths]
+    assert len(paths) == 4
 
 
 # --- the hash ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from pathlib import Path
@@ -11,13 +12,13 @@ import numpy as np
 import pytest
 
 from cascade.config import CascadeConfig, load_config
-from cascade.enrolling import DRIFTED, OLD_DAYS, Watch, enrol
+from cascade.enrolling import DRIFTED, OLD_DAYS, enrol, old_enrolment, who_was_missed
 from cascade.errors import ConfigError, EnrolmentError, NotReadyError
 from cascade.output.enrolments import EncoderVersion, Enrolments
-from cascade.pipeline import Cascade, Listening
+from cascade.pipeline import Cascade, Decision, Listening
 from cascade.settings import D_VECTOR, MainSpeakerSettings, StageMaker, StreamSettings, kept_of, profile_of
 from cascade.stage import Chain
-from cascade.types import AudioChunk, Mode, Span
+from cascade.types import AdmitReason, AudioChunk, Mode, Span, WithholdReason
 from tests.canary import BYSTANDERS_ONLY, ENROLMENT, SCENE, Models, Scene, cascade_of
 
 CONFIG = load_config("ondevice.yaml")
@@ -162,14 +163,15 @@ class Learned:
 
 
 def warned(config: CascadeConfig, *listenings: Listening, today: date = TODAY) -> list[str]:
-    watch = Watch(config)
-    for listening in listenings:
-        watch.look_at(listening)
-    return list(watch.warnings(today))
+    return [line for listening in listenings for line in who_was_missed(config, listening)] + list(
+        old_enrolment(config, today)
+    )
 
 
 def learned(*similarities: float | None) -> Iterator[Listening]:
-    return (Listening([("main_speaker", Learned(similarity))]) for similarity in similarities)
+    """Yield streams in which the main speaker passed, and the gate learned so much."""
+    passed = Decision(Span(0, 1), "main", True, AdmitReason.MAIN_SPEAKER, 0.9, 0.5)
+    return (Listening([("main_speaker", Learned(similarity))], decisions=[passed]) for similarity in similarities)
 
 
 def test_one_that_fits_needs_no_words(mine: Path) -> None:
@@ -186,11 +188,10 @@ def test_one_older_than_a_year_is_said_with_what_makes_it_anew(mine: Path) -> No
     )
 
 
-def test_drift_is_said_once_for_all_recordings(mine: Path) -> None:
+def test_drift_is_said_of_each_recording_with_it(mine: Path) -> None:
     limit = DRIFTED[D_VECTOR]
     assert warned(CONFIG.with_enrolment(["me"]), *learned(limit, 0.9)) == []
-    old = TODAY + timedelta(OLD_DAYS + 1)
-    (line,) = warned(CONFIG.with_enrolment(["me"]), *learned(0.9, limit - 0.01, limit - 0.05, None), today=old)
+    _, line = warned(CONFIG.with_enrolment(["me"]), *learned(0.9, limit - 0.01, limit - 0.05, None))
     assert "is less like the enrolment 'me' than usual (similarity 0.73, expected 0.78 at least)" in line
     assert line.endswith("python -m cascade enrol RECORDING --name me --replace --config CONFIG")
 
@@ -206,7 +207,16 @@ def test_a_voice_that_was_not_heard_at_all_is_said(mine: Path, mode: Mode) -> No
     absent, there = (heard(config, scene, mode).listening for scene in (BYSTANDERS_ONLY, SCENE))
     (line,) = warned(config, absent)
     assert line.startswith("the voice of the enrolment 'me' was not heard at all; if that person spoke, ")
-    assert warned(config, absent, there) == []
+    assert warned(config, there, absent, there, absent) == [line, line]
+    assert warned(config, Listening([])) == []
+
+
+def test_nobody_who_dominates_is_said_where_nobody_is_enrolled() -> None:
+    """A bystander who is the only one becomes the main speaker, unless that is said to be somebody else."""
+    nobody = Decision(Span(0, 1), "unknown", False, WithholdReason.UNDECIDED, math.nan, math.nan)
+    (line,) = warned(CONFIG, Listening([], decisions=[nobody]))
+    assert line == "nobody dominated, so nobody was taken for the main speaker; tell whom to hear with --enrolment"
+    assert warned(load_config("sepformer_whisper_gpt4o"), Listening([], decisions=[nobody])) == []
 
 
 def test_without_an_enrolment_nothing_is_said() -> None:

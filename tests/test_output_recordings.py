@@ -195,6 +195,11 @@ def test_the_summary_says_what_the_answers_took(tmp_path: Path) -> None:
     }
 
 
+def test_the_summary_has_the_recordings_warnings(tmp_path: Path) -> None:
+    heard = replace(HEARD, warnings=["it is cut off", "nobody was heard"])
+    assert strict(written(tmp_path, heard)["summary.json"])["warnings"] == ["it is cut off", "nobody was heard"]
+
+
 def test_the_summary_says_what_was_heard_how_fast_and_with_what(tmp_path: Path) -> None:
     summary = strict(written(tmp_path)["summary.json"])
     config = summary.pop("config")
@@ -210,6 +215,7 @@ def test_the_summary_says_what_was_heard_how_fast_and_with_what(tmp_path: Path) 
             "withheld": 3.35,
             "withheld_by_reason": {"bystander": 3.25, "too_short": 0.1},
         },
+        "warnings": [],
         "utterances": 1,
         "utterances_looped": 1,
         "rtf": 0.04,

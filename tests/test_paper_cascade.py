@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,7 +38,7 @@ from cascade.types import SAMPLE_RATE, Answer, Mode, Outcome, Question, Transcri
 from tests.canary import Doings, watched
 from tests.chat_server import Play, Received, Server, good, serving
 from tests.pyannote_pipeline import save_pipeline
-from tests.test_backends_sepformer import HYPERPARAMETERS
+from tests.small_sepformer import HYPERPARAMETERS, forget_lazy_modules
 from tests.tone_benchmark import Watch
 from tests.whisper_weights import save_checkpoint
 
@@ -91,10 +90,7 @@ def installed() -> Iterator[None]:
     torch.set_num_threads(threads)
     os.environ.clear()
     os.environ.update(before)
-    # speechbrain leaves modules that warn as soon as anybody looks at them.
-    for name, module in list(sys.modules.items()):
-        if type(module).__module__ == "speechbrain.utils.importutils":
-            del sys.modules[name]
+    forget_lazy_modules()
 
 
 def save_sepformer(folder: Path) -> None:

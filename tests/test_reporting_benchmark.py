@@ -66,7 +66,7 @@ def test_it_has_scores_with_intervals_the_papers_rows_the_figure_and_the_hearing
         "Benchmark of tones", "2 recordings, 12 questions, mode selective, general.",
         f"selective bystander {100 * cell['accuracy']:.1f} {clustered} {wilson}",
         f"{cell['correct']} of {cell['total']}", "Selective Efficacy: ",
-        "SepFormer+Whisper+GPT-4o 65.9 96.7 97.2 50.7 49.1 published", "▶ tones ",
+        "SepFormer+Whisper+GPT-4o 65.9 96.7 97.2 50.7 49.1 paper", "▶ tones ",
         "4 hearings", "folder/scene 0.wav selective 7", "all 0.", "config.stages[0].use mixture",
     ):  # fmt: skip
         assert told in words, told

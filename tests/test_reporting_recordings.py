@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -142,10 +141,7 @@ def test_the_waveform_is_of_what_was_admitted() -> None:
         ({"mode": Mode.GENERAL}, "General mode: everyone whom the gate let through is in this report"),
         ({"lookahead": None}, "Lookahead of the chain: the whole recording."),
         ({"transcript": Transcript()}, "Nothing was transcribed, and nothing was withheld."),
-        (
-            {"decisions": (Decision(Span(0, 9), "a", False, WithholdReason.UNDECIDED, math.nan, math.nan),)},
-            "Nobody dominated, so nobody was let through; tell whom to hear with --enrolment.",
-        ),
+        ({"warnings": ["nobody dominated; enrol"]}, "Warning: nobody dominated; enrol"),
     ],
 )
 def test_what_is_special_is_said(change: dict[str, Any], told: str) -> None:

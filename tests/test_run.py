@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cascade.answering.questions import question_of
 from cascade.answering.spending import Spent
-from cascade.config import CascadeConfig
+from cascade.config import CascadeConfig, load_config
 from cascade.envelope import CELL
 from cascade.errors import BackendError, NoMoreAnswersError
 from cascade.pipeline import Cascade, Decision
+from cascade.reporting.recordings import recordings_page
 from cascade.run import Done, Failed, Loader, run
 from cascade.types import Answer, Mode, Outcome, Question, Span, Transcript
 from tests import tone_benchmark as tones
-from tests.canary import Models, cascade_of
+from tests.canary import BYSTANDERS_ONLY, ENROLMENT, SCENE, Models, cascade_of
 
 QUESTIONS = [question_of("Who?"), question_of("Where?")]
 
@@ -143,3 +146,55 @@ def test_what_each_recordings_answers_took_is_told_apart(recordings: list[Path],
     spent = [result.heard.spent for result in ran(recordings, tmp_path / "out", _load) if result.heard is not None]
     assert [(one.requests, one.prompt_tokens, one.cost) for one in spent if one] == [(2, 1, 1), (2, 5, 1), (2, 9, 1)]
     assert all(result.heard.spent is None for result in ran(recordings, None, no_more(9)) if result.heard is not None)
+
+
+# --- warnings ---------------------------------------------------------------------------------------------------------
+
+
+def summary_of(result: Done | Failed) -> Any:
+    assert isinstance(result, Done)
+    assert result.folder is not None
+    return json.loads((result.folder / "summary.json").read_text())
+
+
+def test_what_is_warned_of_while_a_recording_is_heard_is_in_its_summary_and_on_its_page(
+    recordings: list[Path], tmp_path: Path
+) -> None:
+    line = "the main speaker was chosen wrongly: enrol <the main speaker>"
+
+    def _warns(number: int) -> BackendError | None:
+        if number in (3, 4):  # both questions on the second recording
+            logging.getLogger("cascade.gate").warning("the main speaker was %s: %s", "chosen wrongly", line[37:])
+        return None
+
+    results = ran(recordings, tmp_path / "out", loader(_warns))
+    assert [summary_of(result)["warnings"] for result in results] == [[], [line], []]
+    assert [result.heard.warnings for result in results if result.heard is not None] == [[], [line], []]
+    assert recordings_page(results).count("chosen wrongly: enrol &lt;the main speaker&gt;</p>") == 1
+    assert not any("run" in type(handler).__module__ for handler in logging.getLogger("cascade").handlers)
+
+
+def test_a_recording_that_is_withheld_whole_has_its_own_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = load_config("ondevice.yaml").with_enrolment([ENROLMENT.write(tmp_path / "me.wav")])
+    scenes = {"both.wav": SCENE, "other.wav": BYSTANDERS_ONLY, "third.wav": BYSTANDERS_ONLY}
+    results = list(
+        run(
+            config,
+            [str(scene.write(tmp_path / name)) for name, scene in scenes.items()],
+            [],
+            mode=Mode.SELECTIVE,
+            out=tmp_path / "out",
+            watch=lambda recording, chunk: None,
+            load=lambda config, mode: cascade_of(config, Models(), mode),
+        )
+    )
+    said = "the voice of the enrolment 'me' was not heard at all; if that person spoke, "
+    warned = [summary_of(result)["warnings"] for result in results]
+    assert warned[0] == []
+    assert [line.startswith(f"{name}: {said}") for name, (line,) in zip(list(scenes)[1:], warned[1:], strict=True)] == [
+        True,
+        True,
+    ]
+    assert [record.getMessage() for record in caplog.records if said in record.getMessage()] == [*warned[1], *warned[2]]

@@ -50,7 +50,7 @@ def test_readers_that_agree_share_a_row() -> None:
     assert [row.read for row in own_rows(run())] == ["both"]
     mine = run()
     mine["parsers"]["paper"] = parser(mode(910, 600), mode(800, 700))
-    assert [row.read for row in own_rows(mine)] == ["strict", "published"]
+    assert [row.read for row in own_rows(mine)] == ["strict", "paper"]
 
 
 def test_rows_stand_by_their_se() -> None:

@@ -199,5 +199,5 @@ def test_without_matplotlib_it_says_what_to_install() -> None:
         check=True,
     )
     assert made.stdout.strip() == (
-        "the Python package 'matplotlib' is not installed; install it with: pip install 'cascade[plots]'"
+        "the Python package 'matplotlib' is not installed; in cascade's checkout, run: pip install -e '.[plots]'"
     )

@@ -15,7 +15,7 @@ from cascade.config import load_config
 from cascade.errors import ConfigError, NotReadyError
 from cascade.machine import Machine
 from cascade.settings import OpenAISettings
-from cascade.shbench.plan import Shard, make_plan, what_is_heard
+from cascade.shbench.plan import Shard, make_plan, own_content, what_is_heard
 from cascade.types import Mode
 from tests import tone_benchmark as tones
 
@@ -215,3 +215,12 @@ def test_the_small_benchmark_is_the_default() -> None:
     assert len(plan.recordings) == 12
     assert len(plan.items) == len(plan.data.items) == 120
     assert all(recording.words and recording.words.keys() == {"main", "bystander"} for recording in plan.recordings)
+
+
+def test_own_files_are_told_by_content_wherever_a_setting_names_them() -> None:
+    own = {"a/model.gguf": "sha256:1", "b/weights/one.bin": "sha256:2"}
+    assert own_content("a/model.gguf", own) == "sha256:1"
+    assert own_content(["a/model.gguf", "c"], own) == ["sha256:1", "c"]
+    assert own_content("b/weights", own) == "own"
+    assert own_content("large-v3", own) == "large-v3"
+    assert own_content(4.0, own) == 4.0

@@ -565,6 +565,25 @@ def test_a_real_client_ends_a_run_in_the_midst(tmp_path: Path, then: Play, max_c
     assert predicted(tmp_path / "out") == 48
 
 
+def test_a_run_that_goes_on_counts_what_it_had_spent(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed (extra 'chat')")
+    pytest.importorskip("tenacity", reason="the package tenacity is not installed (extra 'chat')")
+    limit = 9.5 * 502.0
+    with serving(in_turn(good("B"))) as server:
+        for _ in range(3):
+            results = run_plan(tones.plan_of(folder), tmp_path, Watch(), load=Chat(server.url, limit).load)
+            assert results.stopped is not None
+            assert results.spent is not None
+            assert (results.spent.cost or 0.0) + results.spent.unsure_cost <= limit
+        assert "of $4769, " in str(results.stopped)
+        assert "of it before this run was stopped" in str(results.stopped)
+        asked = len(server.received)
+        more = run_plan(tones.plan_of(folder), tmp_path, Watch(), load=Chat(server.url, 2 * limit).load)
+    assert more.spent is not None
+    assert len(server.received) > asked
+    assert limit < (more.spent.cost or 0.0) <= 2 * limit
+
+
 def test_a_server_that_is_not_there_ends_a_run_after_one_hearing(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("openai", reason="the package openai is not installed (extra 'chat')")
     pytest.importorskip("tenacity", reason="the package tenacity is not installed (extra 'chat')")

@@ -62,7 +62,7 @@ def test_a_run_stands_among_the_papers_rows_by_its_se() -> None:
     assert len(efficacies) == 11
     assert efficacies == sorted(efficacies, reverse=True)
     assert row(table, "mine") == ["mine", "both", "90.0", "80.0", "60.0", "70.0", "73.3"]
-    assert row(table, QWEN) == [QWEN, "published", "96.0", "95.5", "48.2", "47.6", "63.9"]
+    assert row(table, QWEN) == [QWEN, "paper", "96.0", "95.5", "48.2", "47.6", "63.9"]
 
 
 def test_what_is_not_known_is_a_dash_and_comes_last() -> None:
@@ -81,7 +81,7 @@ def test_readers_that_differ_have_a_row_each() -> None:
     mine["parsers"]["paper"] = parser(mode(910, 600), mode(800, 700))
     table = tables(scores_md(scores(mine), PAPER))["Accuracies and SE (table 2)"]
     assert row(table, "mine", "strict")[2] == "90.0"
-    assert row(table, "mine", "published")[2] == "91.0"
+    assert row(table, "mine", "paper")[2] == "91.0"
 
 
 def test_a_system_has_all_that_was_counted() -> None:
@@ -110,7 +110,7 @@ def test_real_and_synthetic_are_apart() -> None:
     split = found["Real and synthetic recordings"]
     assert row(split, "general", "main speaker", "strict")[3:] == ["400 of 500", "80.0", "–", "–"]
     assert row(split, "general", "bystander", "strict")[3:] == ["–", "–", "–", "–"]
-    assert row(split, "selective", "bystander", "published")[3:] == ["350 of 500", "70.0", "350 of 500", "70.0"]
+    assert row(split, "selective", "bystander", "paper")[3:] == ["350 of 500", "70.0", "350 of 500", "70.0"]
     table6 = found["Real / synthetic recordings (table 6)"]
     assert row(table6, "mine", "strict")[2:4] == ["80.0 / –", "80.0 / 80.0"]
     assert row(table6, BPFT)[2:] == ["91.6 / 95.0", "90.8 / 94.6", "74.4 / 89.6", "90.0 / 99.6"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from threading import Condition
 from typing import Any, Final, Protocol, final, runtime_checkable
@@ -188,6 +189,14 @@ class Spends(Protocol):
         """All of it."""
 
 
+@runtime_checkable
+class Limited(Protocol):
+    """An answerer with a limit on what it may cost."""
+
+    def count_before(self, before: Spent) -> None:
+        """Count what the same run spent before it was stopped against the limit on the cost, too."""
+
+
 def total_of(parts: Iterable[Spent | None]) -> Spent | None:
     """Return the sum, None where nobody asked a server."""
     spent = [part for part in parts if part is not None]
@@ -215,6 +224,7 @@ class Budget:
             )
         self._price = price
         self._max_cost = max_cost
+        self._before = 0.0
         self._spent = Spent(cost=None if price is None else 0.0)
         self._reserved = 0.0
         self._under_way = 0
@@ -225,6 +235,10 @@ class Budget:
     def spent(self) -> Spent:
         """What was spent so far."""
         return self._spent
+
+    def count_before(self, before: Spent) -> None:
+        """Count what the same run spent before it was stopped against the limit, too; it is not in `spent`."""
+        self._before = (before.cost or 0.0) + before.unsure_cost
 
     def reserve(self, most: Usage) -> float:
         """Count a request, and return the most that it may cost, in US dollars; waits for those under way if need be.
@@ -264,14 +278,19 @@ class Budget:
             self._spent = replace(self._spent, **{name: getattr(self._spent, name) + 1})
 
     def _fits(self, most_cost: float) -> bool:
-        spent = (self._spent.cost or 0.0) + self._spent.unsure_cost
-        return self._max_cost is None or spent + self._reserved + most_cost <= self._max_cost
+        return self._max_cost is None or self._counted + self._reserved + most_cost <= self._max_cost
+
+    @property
+    def _counted(self) -> float:
+        """What may have been spent, in US dollars: all that counts against the limit."""
+        return self._before + (self._spent.cost or 0.0) + self._spent.unsure_cost
 
     def _passes(self, most_cost: float) -> str:
-        spent = (self._spent.cost or 0.0) + self._spent.unsure_cost
+        limit = f"{Decimal(str(self._max_cost)).normalize():f}"  # as it was given: rounded, it could be another
+        before = f" (${self._before:.4f} of it before this run was stopped)" if self._before else ""
         return (
-            f"the next question could cost up to ${most_cost:.4f}, which passes --max-cost: of ${self._max_cost:.2f}, "
-            f"${spent:.4f} are spent; nothing more is asked: raise the limit, or go on in a new run, which begins at $0"
+            f"the next question could cost up to ${most_cost:.4f}, which passes --max-cost: of ${limit}, "
+            f"${self._counted:.4f} are spent{before}; nothing more is asked: raise the limit"
         )
 
     def _with(self, usage: Usage) -> Spent:

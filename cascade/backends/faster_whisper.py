@@ -223,8 +223,8 @@ def model_folder(size_or_path: str) -> Path:
     if not folder.is_dir():
         pulled = MANIFESTS.get(size_or_path, MANIFESTS["large-v3"])
         raise ModelError(
-            f"no Whisper model at '{size_or_path}': expected '{PACKAGED_MODEL}' or a folder with a model for "
-            f"CTranslate2; get one with: python -m cascade models pull {pulled}, or give its folder"
+            f"no Whisper model at '{size_or_path}': expected one of the sizes {', '.join(MANIFESTS)}, or a folder "
+            f"with a model for CTranslate2; get one with: python -m cascade models pull {pulled}, or give its folder"
         )
     missing = [name for name in _FILES if not (folder / name).is_file()]
     missing += [] if any(folder.glob("vocabulary.*")) else ["vocabulary.json or vocabulary.txt"]

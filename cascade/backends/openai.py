@@ -336,6 +336,10 @@ class OpenAIAnswerer:
         """Requests, tokens and cost so far."""
         return self._budget.spent
 
+    def count_before(self, before: Spent) -> None:
+        """Count what the same run spent before it was stopped against the limit, too; it is not in `spent`."""
+        self._budget.count_before(before)
+
     def request(self, question: Question, transcript: Transcript) -> dict[str, Any]:
         """Return all that the server would be sent, without sending it."""
         request = chat_request(question, transcript, model=self._model, prompts=self._prompts, sampling=self._sampling)

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cascade.errors import MissingExtraError, ModelError
+from cascade.errors import MissingExtraError, ModelError, reinstalling
 
 
 def package_file(package: str, inside: str, *, extra: str, distribution: str) -> Path:
@@ -19,9 +19,7 @@ def package_file(package: str, inside: str, *, extra: str, distribution: str) ->
         raise MissingExtraError(distribution, extra)
     path = Path(spec.origin).parent / inside
     if not path.exists():
-        raise ModelError(
-            f"the package '{distribution}' has no {inside}; reinstall it: pip install --force-reinstall {distribution}"
-        )
+        raise ModelError(f"the package '{distribution}' has no {inside}; reinstall it: {reinstalling(distribution)}")
     return path
 
 
@@ -29,7 +27,7 @@ def missing(distribution: str, module: str, error: ModuleNotFoundError) -> Missi
     """Return the error for a package that could not be imported: it is not there, or it is there and broken."""
     if error.name == module:
         return MissingExtraError(distribution, "ondevice")
-    return ModelError(f"the package '{distribution}' is broken; run: pip install --force-reinstall {distribution}")
+    return ModelError(f"the package '{distribution}' is broken; run: {reinstalling(distribution)}")
 
 
 def session(path: Path) -> Any:

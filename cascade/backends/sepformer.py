@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from cascade.errors import ConfigError, MissingExtraError, ModelError
+from cascade.errors import ConfigError, MissingExtraError, ModelError, reinstalling
 from cascade.separation import MOST_SOURCES
 from cascade.types import Samples
 
@@ -45,6 +46,8 @@ _PLAIN_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", 
 
 _UNSAFE_TORCH: Final = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 """An environment variable by which torch.load runs what is in a file unless it is told otherwise in each call."""
+
+_REINSTALL: Final = f"run: {reinstalling('torch', 'torchaudio', 'speechbrain')}"
 
 MODELS: Final = ("sepformer-whamr16k", "sepformer-whamr", "sepformer-wsj02mix", "sepformer-libri2mix")
 """The models that have a manifest; the first hears at 16 kHz, and was trained on noise and reverberation."""
@@ -106,8 +109,8 @@ def _check_files(folder: Path) -> None:
     for name in _FILES:
         if not (folder / name).is_file():
             raise ModelError(
-                f"{folder} has no {name}; a SepFormer is a folder with {', '.join(_FILES)}; get one with: "
-                "python -m cascade models pull sepformer-wsj02mix"
+                f"{folder} has no {name}; expected one of {', '.join(MODELS)}, or a folder with {', '.join(_FILES)}; "
+                "get one with: python -m cascade models pull sepformer-wsj02mix"
             )
 
 
@@ -201,7 +204,7 @@ def _torch() -> Any:
 def _missing(error: ModuleNotFoundError) -> MissingExtraError | ModelError:
     if error.name in ("torch", "torchaudio", "speechbrain"):
         return MissingExtraError(error.name, "paper")
-    return ModelError("the package 'speechbrain' is broken; run: pip install --force-reinstall 'cascade[paper]'")
+    return ModelError(f"the package 'speechbrain' is broken; {_REINSTALL}")
 
 
 def _read(folder: Path, device: str) -> Any:
@@ -212,10 +215,7 @@ def _read(folder: Path, device: str) -> Any:
     except ModuleNotFoundError as error:
         raise _missing(error) from error
     except (ImportError, OSError) as error:  # a shared library of another torch, or of none
-        raise ModelError(
-            "torch, torchaudio and speechbrain do not fit each other; run: "
-            "pip install --force-reinstall 'cascade[paper]'"
-        ) from error
+        raise ModelError(f"torch, torchaudio and speechbrain do not fit each other; {_REINSTALL}") from error
     _check_numbers_only()
     _check_classes()
     # Without a source that is said to be local, a name that is no folder would be looked for on a hub; without savedir,
@@ -242,15 +242,18 @@ def _check_numbers_only() -> None:
 
 def _check_classes() -> None:
     """Raise ModelError if a name that hyperparameters may hold does not stand for the class of that name."""
-    from speechbrain.lobes.models import dual_path
-    from speechbrain.utils import parameter_transfer
-
-    homes = {home.__name__: home for home in (dual_path, parameter_transfer)}
+    # Until somebody has imported the module itself, `from speechbrain.utils import parameter_transfer` gives a stand-in
+    # of another name.
+    try:
+        import speechbrain.lobes.models.dual_path
+        import speechbrain.utils.parameter_transfer  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
     for path in _CLASSES:
         module, _, name = path.rpartition(".")
-        found = getattr(homes[module], name, None)
+        found = getattr(sys.modules[module], name, None)
         if not isinstance(found, type) or (found.__module__, found.__qualname__) != (module, name):
-            raise ModelError(f"speechbrain has no class {path}; run: pip install --force-reinstall 'cascade[paper]'")
+            raise ModelError(f"speechbrain has no class {path}; {_REINSTALL}")
 
 
 def _check_weights(folder: Path, model: Any) -> None:

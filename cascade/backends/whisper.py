@@ -174,8 +174,8 @@ def checkpoint_file(checkpoint: Path) -> Path:
         )
     if not found[0].is_file():
         raise ModelError(
-            f"no Whisper checkpoint at '{checkpoint}': expected a file of openai-whisper such as {DEFAULT_SIZE}.pt; "
-            f"get it with: python -m cascade models pull {MANIFEST}, or give the path of another"
+            f"no Whisper checkpoint at '{checkpoint}': expected the size {DEFAULT_SIZE}, or a file of openai-whisper "
+            f"such as {DEFAULT_SIZE}.pt; get it with: python -m cascade models pull {MANIFEST}, or give another path"
         )
     return found[0]
 

@@ -40,7 +40,7 @@ from cascade.output.files import (
 from cascade.pipeline import Decision, Distribution, Performance
 from cascade.provenance import Provenance
 from cascade.rendering import is_invisible, rttm, srt, vtt
-from cascade.types import SAMPLE_RATE, Answer, Mode, Question, Transcript, WithholdReason
+from cascade.types import SAMPLE_RATE, Answer, Mode, Question, Transcript
 
 NAME_CHARACTERS: Final = 100
 NAME_BYTES: Final = 200
@@ -79,7 +79,8 @@ class Heard:
     """All that came of one recording.
 
     name is what recording_name calls it; lookahead is in samples, None if the whole recording was needed; envelope is
-    how loud it was where it was admitted; spent is what the answers took, None where no server was asked.
+    how loud it was where it was admitted; spent is what the answers took, None where no server was asked; warnings are
+    lines on this recording that say nothing of what was withheld but when, how long and why.
     """
 
     name: str
@@ -92,11 +93,7 @@ class Heard:
     provenance: Provenance
     envelope: Envelope = field(default_factory=Envelope)
     spent: Spent | None = None
-
-    @property
-    def undecided(self) -> bool:
-        """Whether turns were withheld because nobody was the main speaker."""
-        return any(turn.reason == WithholdReason.UNDECIDED for turn in self.decisions)
+    warnings: Sequence[str] = ()
 
     @property
     def totals(self) -> Totals:
@@ -220,6 +217,7 @@ def _summary(session_id: str, heard: Heard) -> dict[str, Any]:
             "withheld": round(totals.withheld_s, 3),
             "withheld_by_reason": {reason: round(s, 3) for reason, s in totals.withheld_by_reason_s.items()},
         },
+        "warnings": list(heard.warnings),
         "utterances": len(heard.transcript.utterances),
         "utterances_looped": sum(utterance.looped for utterance in heard.transcript.utterances),
         "rtf": _number(speed.rtf, 4),

@@ -99,7 +99,7 @@ def _system(system: Json) -> dict[str, Any]:
         "efficacies": [] if lower else _merged([_efficacy(system, reader) for reader in READERS]),
         "lower_is_better": lower,
         "declined": [
-            (mode, READERS[reader], *map(number, shares))
+            (mode, reader, *map(number, shares))
             for mode, reader, shares in declined_of(system)
             if setting_of(system) is Setting.OPEN_ENDED
         ],
@@ -129,7 +129,7 @@ def _merged(found: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Put before each reader's values how it read; all as one where they are the same."""
     if len(set(found)) == 1:
         return [("both", *found[0])]
-    return [(read, *values) for read, values in zip(READERS.values(), found, strict=True)]
+    return [(read, *values) for read, values in zip(READERS, found, strict=True)]
 
 
 def _interval(ends: Sequence[float | None] | None) -> str:

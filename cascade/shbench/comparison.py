@@ -20,8 +20,8 @@ Json: TypeAlias = Mapping[str, Any]
 CELLS: Final = tuple((mode, speaker) for speaker in Speaker for mode in (Mode.GENERAL, Mode.SELECTIVE))
 """The four accuracies, in the order of the paper's table 2."""
 
-READERS: Final = {"strict": "strict", "paper": "published"}
-"""How replies were read, and what that is called in tables."""
+READERS: Final = ("strict", "paper")
+"""How replies were read, as it is called in files and tables."""
 
 ABOUT: Final = {Speaker.MAIN: "main speaker", Speaker.BYSTANDER: "bystander"}
 
@@ -156,14 +156,14 @@ class Row:
 def own_rows(system: Json) -> list[Row]:
     """Return a system's rows, one for each way of reading; a single one where both ways show the same."""
     name, note = name_of(system), note_of(system)
-    rows = [Row(name, note, read, figures_of(system, reader), own=True) for reader, read in READERS.items()]
+    rows = [Row(name, note, reader, figures_of(system, reader), own=True) for reader in READERS]
     return [replace(rows[0], read="both")] if rows[0].figures == rows[1].figures else rows
 
 
 def rows_beside(scores: Json, paper: Paper, setting: Setting) -> list[Row]:
     """Return the paper's rows of a setting with the run's among them, the highest SE first, unknown ones last."""
     printed = [
-        Row(system.name, LABELS[setting], READERS["paper"], figures, own=False)
+        Row(system.name, LABELS[setting], "paper", figures, own=False)
         for system in paper.systems
         for found, figures in system.settings
         if found is setting and figures != Figures(files=figures.files)

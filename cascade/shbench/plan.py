@@ -274,8 +274,12 @@ def prompt_file(settings: BenchmarkSettings, mode: Mode) -> str:
 def own_content(value: Any, own: Mapping[str, str]) -> Any:
     """Return a setting with paths of the user's own files, or of their folder, told by content."""
     if isinstance(value, list):
-        return [own.get(str(entry), entry) for entry in value]
-    return "own" if isinstance(value, str) and any(str(Path(path).parent) == value for path in own) else value
+        return [own_content(entry, own) for entry in value]
+    if not isinstance(value, str):
+        return value
+    if value in own:
+        return own[value]
+    return "own" if any(str(Path(path).parent) == value for path in own) else value
 
 
 def digest(value: object) -> str:

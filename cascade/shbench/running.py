@@ -118,6 +118,8 @@ def run(plan: Plan, journal: Journal, progress: Progress, load: Loader) -> Itera
     todo.sort(key=lambda one: hearing_key(plan, *one) in journal)
     lengths = [announced_duration_s(str(recording.path)) or 0.0 for recording, _ in todo]
     loaded = load(plan.config)
+    if (before := spent_in(journal.of_kind(SPENT))) is not None:
+        loaded.count_before(before)
     behind_s = 0.0
     unheard: set[str] = set()
     for (recording, heard_as), length_s in zip(todo, lengths, strict=True):

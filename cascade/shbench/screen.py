@@ -11,7 +11,6 @@ from typing import Final
 from cascade.rendering import one_line
 from cascade.shbench.comparison import (
     CELLS,
-    READERS,
     Json,
     Row,
     by_se,
@@ -69,7 +68,7 @@ def _finding_line(kind: str, found: Sequence[Json]) -> str:
 def _declined(scores: Json) -> list[str]:
     """Return a line for each open-ended system, mode and reader."""
     return [
-        f"> {full_name(system)}, {mode}, {READERS[reader]}: declined {number(main)} % about the main speaker, "
+        f"> {full_name(system)}, {mode}, {reader}: declined {number(main)} % about the main speaker, "
         f"{number(bystander)} % about the bystander"
         for system in scores["systems"]
         if setting_of(system) is Setting.OPEN_ENDED

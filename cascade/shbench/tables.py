@@ -55,7 +55,7 @@ Accuracies, rates and SE are in percent. Their 95 % intervals are of two kinds:
 Replies are read in two ways:
 
 - **strict**: as a careful person would read them; what cannot be read is *unparsed*, and wrong.
-- **published**: as the benchmark's own program does, faults included, to compare with the paper.
+- **paper**: as the benchmark's own program does, faults included, to compare with the paper.
 
 **IDK** is the share of replies that say "I don't know"; **over-refusal** the share of questions about the main
 speaker that were answered so or refused. **Entropy** (in nats) tells how undecided the probabilities of the options
@@ -118,11 +118,11 @@ class _Found:
 def _found(system: Json) -> Iterator[_Found]:
     """Yield all that there is of a system, in the order of the paper's table 2."""
     for mode, speaker in CELLS:
-        for reader, read in READERS.items():
+        for reader in READERS:
             scored = part_of(system["parsers"], reader, mode)
             if cell := part_of(scored, speaker):
                 parts = (part_of(scored, Partition.REAL, speaker), part_of(scored, Partition.SYNTH, speaker))
-                yield _Found(mode, speaker, read, cell, parts)
+                yield _Found(mode, speaker, reader, cell, parts)
 
 
 def _accuracies(system: Json) -> str:
@@ -146,7 +146,7 @@ def _accuracy(found: _Found) -> Iterator[str]:
 
 
 def _efficacies(system: Json) -> str:
-    parsers = {read: part_of(system["parsers"], reader) for reader, read in READERS.items()}
+    parsers = {reader: part_of(system["parsers"], reader) for reader in READERS}
     rows = [
         (read, number(percent(parser.get("se"))), _interval(parser.get("se_cluster95")))
         for read, parser in parsers.items()
@@ -254,13 +254,13 @@ def _has_entropy(row: Row) -> bool:
 def _open_ended(scores: Json, paper: Paper) -> list[str]:
     """Return table 5: percent of open-ended questions that were declined."""
     run = [
-        [f"**{escaped(full_name(system))}**", mode, READERS[reader], *map(number, declined)]
+        [f"**{escaped(full_name(system))}**", mode, reader, *map(number, declined)]
         for system in scores["systems"]
         if setting_of(system) is Setting.OPEN_ENDED
         for mode, reader, declined in declined_of(system)
     ]
     printed = [
-        [escaped(system.name), UNKNOWN, READERS["paper"], number(found.main), number(found.bystander)]
+        [escaped(system.name), UNKNOWN, "paper", number(found.main), number(found.bystander)]
         for system in paper.systems
         if (found := system.open_ended)
     ]
