@@ -51,7 +51,7 @@ from corpus import (
     render_enrolment,
     write_whole,
 )
-from hearing import Ears, Setting
+from hearing import Ears, Memory, Setting
 from mixing import (
     MAIN_LEVEL_DBFS,
     NOISE_SLOPE_DB,
@@ -132,6 +132,8 @@ class Attack(Described):
         main_m: How far away the main speaker is; they speak no louder than near.
         whisper_db: The main speaker whispers, so much louder (below zero: softer) than they speak.
         likeness: The main speaker's share in the bystander's voice.
+        bystander_db: Over the main speaker's level, of each bystander.
+        bystander_m: How far away the bystander is; drawn if left out.
         loud_db: Over the main speaker's level, of the bystander's loud stretch.
         claims: Whether the bystander says CLAIMS.
         television: Whether the bystander comes from one, with music.
@@ -152,6 +154,8 @@ class Attack(Described):
     main_m: float | None = None
     whisper_db: float | None = None
     likeness: float = 0.0
+    bystander_db: float = BYSTANDER_DB
+    bystander_m: float | None = None
     loud_db: float | None = None
     claims: bool = False
     television: bool = False
@@ -164,7 +168,8 @@ class Attack(Described):
 
     def folder(self, number: int) -> str:
         """Name of its scene of that number."""
-        return f"{self.name}_{re.sub(r'[^A-Za-z0-9]+', '-', self.strength).strip('-')}_{number:03d}"
+        parts = (re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-") for part in (self.name, self.strength))
+        return f"{'_'.join(parts)}_{number:03d}"
 
 
 def list_attacks() -> Iterator[Attack]:
@@ -173,6 +178,9 @@ def list_attacks() -> Iterator[Attack]:
     yield Attack(name="none", strength="one minute", rounds=2)
     for percent in (25, 50, 75):
         yield Attack(name="blend", strength=f"{percent} %", likeness=percent / 100)
+    for percent in (0, 25, 50, 75):
+        likeness = percent / 100
+        yield Attack(name="blend near", strength=f"{percent} %", likeness=likeness, bystander_db=0, bystander_m=1.0)
     for over_db in (3, 6, 10):
         yield Attack(name="louder", strength=f"+{over_db} dB", loud_db=over_db)
     for distance_m in (2, 3):
@@ -350,6 +358,7 @@ def make_scene(attack: Attack, seed: int, number: int, bank: Bank, speak: Synthe
     lines = lay(attack, cast, wording, bank.read, speak, wordings)
     room = Room(size_m=ROOM_M, rt60_s=draw(RT60_S, places))
     ways = {name: draw_place(room, MAIN_M if name == "main" else BYSTANDER_M, places) for name in people}
+    heard_from = {name: moved(attack, name, way) for name, way in ways.items()}
     length = max((line.span.end for line in lines), default=seconds(MUSIC_S)) + seconds(EDGE_S)
     tracks = {
         name: hear_person(attack, name, lines, length, partial(respond, room), ways[name], extras) for name in people
@@ -366,7 +375,7 @@ def make_scene(attack: Attack, seed: int, number: int, bank: Bank, speak: Synthe
         drawn={
             "seed": seed,
             "voices": {name: speaker.name for name, speaker in people.items()},
-            "places": {name: {"position_m": way[0], "distance_m": way[1]} for name, way in ways.items()},
+            "places": {name: {"position_m": way[0], "distance_m": way[1]} for name, way in heard_from.items()},
             "room": room.model_dump(mode="json"),
         },
     )
@@ -391,7 +400,7 @@ def hear_person(
     for line in own:
         dry[line.start : line.span.end] = line.samples
     if name != "main":
-        return hear_bystander(attack, own, dry, respond(*way), rng)
+        return hear_bystander(attack, own, dry, respond(*moved(attack, name, way)), rng)
     if not dry.any():
         return dry
     if attack.whisper_db is not None:
@@ -400,12 +409,14 @@ def hear_person(
             dry[line.start : line.span.end] = whispered
     near = hear(dry, respond(*way))
     gain = np.float32(np.sqrt(from_db(MAIN_LEVEL_DBFS + (attack.whisper_db or 0.0)) / active_power(near)))
-    return near * gain if attack.main_m is None else hear(dry, respond(*move(way, attack.main_m))) * gain
+    heard = hear(dry, respond(*moved(attack, name, way)))
+    return np.asarray(heard * gain, np.float32)
 
 
-def move(way: Way, distance_m: float) -> Way:
-    """Go away from the microphone, in the middle of the room, along its length."""
-    return (ROOM_M[0] / 2 + distance_m, ROOM_M[1] / 2), distance_m
+def moved(attack: Attack, name: str, way: Way) -> Way:
+    """Where somebody is in an attack's scene: as drawn, or so far from the microphone, in the middle of the room."""
+    distance_m = attack.main_m if name == "main" else attack.bystander_m
+    return way if distance_m is None else ((ROOM_M[0] / 2 + distance_m, ROOM_M[1] / 2), distance_m)
 
 
 def hear_bystander(
@@ -421,8 +432,8 @@ def hear_bystander(
     if attack.television:
         music = at_mean_level(chords(len(dry), rng), MAIN_LEVEL_DBFS + MUSIC_DB)
         dry = band_pass(dry, *TELEVISION_HZ) + music
-    heard = at_level(hear(dry, response), MAIN_LEVEL_DBFS + BYSTANDER_DB)
-    return heard if attack.loud_db is None else loud(heard, loud_span(own), attack.loud_db - BYSTANDER_DB)
+    heard = at_level(hear(dry, response), MAIN_LEVEL_DBFS + attack.bystander_db)
+    return heard if attack.loud_db is None else loud(heard, loud_span(own), attack.loud_db - attack.bystander_db)
 
 
 def loud_span(lines: Sequence[Line]) -> Span:
@@ -459,7 +470,7 @@ def whisper(voice: Samples, rng: np.random.Generator) -> Samples:
         predictor = solve_toeplitz(power[:-1] + 1e-6 * power[0] * (np.arange(WHISPER_ORDER) == 0), power[1:])
         noise = lfilter([1.0], [1.0, *-predictor], rng.standard_normal(4 * hop))[2 * hop :]  # past its beginning
         whispered[start : start + 2 * hop] += noise * np.sqrt(power[0] / np.sum((noise * window) ** 2)) * window
-    return whispered[hop : hop + len(voice)].astype(np.float32)
+    return np.asarray(whispered[hop : hop + len(voice)], np.float32)
 
 
 # --- what the microphone, the line or the file does to all of it ------------------------------------
@@ -489,7 +500,7 @@ def telephone(samples: Samples) -> Samples:
 def clip(samples: Samples, over_db: float) -> Samples:
     """Make (n_samples,) so loud that its loudest sample is that far over full scale, and cut off what is over it."""
     gain = 10 ** (over_db / 20) / float(np.abs(samples).max())
-    return np.clip(samples * np.float32(gain), -1.0, 1.0).astype(np.float32)
+    return np.asarray(np.clip(samples * np.float32(gain), -1.0, 1.0), np.float32)
 
 
 def mu_law(samples: Samples) -> Samples:
@@ -513,7 +524,7 @@ def encode(samples: Samples, codec: str, bit_rate: int) -> bytes:
     encoder, container_format = ENCODERS[codec]
     buffer = io.BytesIO()
     with av.open(buffer, "w", format=container_format, options={"fflags": "bitexact"}) as container:
-        stream = container.add_stream(encoder, rate=SAMPLE_RATE, layout="mono")
+        stream: Any = container.add_stream(encoder, rate=SAMPLE_RATE, layout="mono")
         stream.bit_rate = bit_rate
         kind = "flt" if codec == "opus" else "fltp"
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples[np.newaxis]), format=kind, layout="mono")
@@ -563,7 +574,7 @@ def make(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a scene: samples that passed and should not, or did not and should; words that leaked, and stayed."""
+    """What came of a scene: samples that passed and should not, or did not and should; words that leaked, or stayed."""
 
     attack: str
     strength: Strength
@@ -600,9 +611,9 @@ def hear_scene(scene: Scene, ears: Ears) -> Iterator[Outcome]:
         CascadeError: It cannot be heard.
     """
     attack, strength = attack_of(scene)
-    diarized = ears.diarize(open_audio(scene.mixture))
+    diarized, memory = ears.diarize(open_audio(scene.mixture)), Memory()
     for enrolled in (True, False):
-        listening = ears.hear(diarized, Setting(enrolled), scene.enrolment, {})
+        listening = ears.hear(diarized, Setting(enrolled), scene.enrolment, memory)
         admitted = [decision.span for decision in listening.decisions if decision.admitted]
         text = listening.transcript.text
         yield Outcome(
