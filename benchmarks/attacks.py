@@ -97,6 +97,7 @@ BYSTANDER_DB: Final = -10.0  # over the main speaker's level; section 3.2 of the
 NOISE_SNR_DB: Final = 25.0
 
 # What the attacks are made of.
+LEAST_WEIGHT: Final = 1e-6  # of a voice in a blend
 LOUD_S: Final = 5.0  # for which a bystander is loud
 MUSIC_DB: Final = -6.0  # of a television, over its voice
 MUSIC_S: Final = 30.0  # of music alone
@@ -321,7 +322,7 @@ def blended(main: Speaker, other: Speaker, likeness: float) -> str:
     weights = {name: (1 - likeness) * share for name, share in other.bases.items()}
     for name, share in main.bases.items():
         weights[name] = weights.get(name, 0.0) + likeness * share
-    return "+".join(f"{name}*{weight:.6f}" for name, weight in weights.items() if weight > 0)
+    return "+".join(f"{name}*{weight:.6f}" for name, weight in weights.items() if weight >= LEAST_WEIGHT)
 
 
 # --- how it sounds --------------------------------------------------------------------------------
