@@ -35,7 +35,7 @@ ORDER = (
     ),
     ("scoring.tally", "scoring.bootstrap"),
     ("scoring.leakage", "scoring.efficacy", "scoring.paper"),
-    ("backends.bounded", "backends.hyperparameters", "backends.packages"),
+    ("backends.bounded", "backends.hyperparameters", "backends.packages", "backends.pyannote_weights"),
     ("backends.*",),
     ("output.models",),
     ("manifests", "carrying", "pull", "machine"),
