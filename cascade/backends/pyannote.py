@@ -15,6 +15,7 @@ it. The npz files are read by numpy, which takes nothing but numbers.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import logging
@@ -334,10 +335,25 @@ def check_folder(folder: Path) -> None:
             f"the pipeline in '{folder}' does not hold its own {', '.join(outside)}: its {_CONFIG} must name each as "
             f"'{_HERE}FOLDER', since nothing is downloaded; take {MODEL}, which does: {PULL}"
         )
-    paths = [Path(str(params[part]).removeprefix(_HERE)) / file for part, files in _PARTS.items() for file in files]
-    missing = [path.as_posix() for path in paths if not (folder / path).is_file()]
+    missing = [path.as_posix() for path in _paths(params) if not (folder / path).is_file()]
     if missing:
         raise ModelError(f"the pipeline in '{folder}' lacks {', '.join(missing)}; get all of its files with: {PULL}")
+
+
+def files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of a pipeline's folder that are read, those that are there."""
+    params: Mapping[str, Any] = {}
+    with contextlib.suppress(ModelError):  # which check_folder says
+        params = _params(folder)
+    inside = {part: params[part] for part in _PARTS if _inside(params.get(part))}
+    return tuple(path for name in (Path(_CONFIG), *_paths(inside)) if (path := folder / name).is_file())
+
+
+def _paths(params: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield where the files of a pipeline's parts lie in its folder."""
+    for part, names in _PARTS.items():
+        if part in params:
+            yield from (Path(str(params[part]).removeprefix(_HERE)) / name for name in names)
 
 
 def _params(folder: Path) -> Mapping[str, Any]:

@@ -85,6 +85,11 @@ def check_folder(folder: Path) -> None:
     _told(folder)
 
 
+def files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of a folder that are read, those that are there."""
+    return tuple(path for name in _FILES if (path := folder / name).is_file())
+
+
 def _told(folder: Path) -> Hyperparameters:
     """Return what a folder says of the model in it; ModelError if it lacks a file, or says what it may not."""
     _check_files(folder)
