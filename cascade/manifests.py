@@ -357,6 +357,8 @@ def fault_of(manifest: Manifest, file: ModelFile, path: Path, *, source: str = F
     said = next(other for other in manifest.files if other.path == file.path)
     if file.size not in (None, length_of(path)):
         return f"has {length_of(path)} bytes, expected {file.size} {'by its manifest' if said.size else source}"
+    if length_of(path) == 0:
+        return "is empty"
     if file.sha256 is None:
         return _other_rate(manifest, path) if PurePosixPath(file.path).name == HYPERPARAMETERS else None
     if (found := sha256_of(path)) != file.sha256:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -176,9 +176,12 @@ def _from(folder: Path, model: str, names: Collection[str]) -> str:
     return model if model in names else str(folder / model)
 
 
-def _own(model: str, names: Collection[str]) -> tuple[Path, ...]:
-    """Return the files of a model of the user's own, none where it has a name here."""
-    return () if model in names else tuple(sorted(path for path in Path(model).rglob("*") if path.is_file()))
+def _own(model: str, names: Collection[str], files: Callable[[Path], Iterable[Path]]) -> tuple[Path, ...]:
+    """Return the files of a model of the user's own that are read, none where it has a name here.
+
+    What else lies in its folder, such as results, is none of it: a run's identity would change with that.
+    """
+    return () if model in names else tuple(sorted(files(Path(model))))
 
 
 def _version(name: str, files: Mapping[str, str]) -> EncoderVersion:
@@ -232,8 +235,8 @@ class SepFormerSettings(StreamSettings):
     @property
     def own_files(self) -> tuple[Path, ...]:
         """The files of models of the user's own."""
-        overlap = _own(self.overlap_model, (pyannote.MODEL,)) if self._asks else ()
-        return (*_own(self.model, sepformer.MODELS), *overlap)
+        overlap = _own(self.overlap_model, (pyannote.MODEL,), pyannote.files) if self._asks else ()
+        return (*_own(self.model, sepformer.MODELS, sepformer.files), *overlap)
 
     def check_own_model(self) -> None:
         """Look whether folders of the user's own hold models."""
@@ -337,7 +340,7 @@ class PyannoteSettings(StreamSettings):
     @property
     def own_files(self) -> tuple[Path, ...]:
         """The files of a pipeline of the user's own."""
-        return _own(self.model, (pyannote.MODEL,))
+        return _own(self.model, (pyannote.MODEL,), pyannote.files)
 
     def check_own_model(self) -> None:
         """Look whether a folder of the user's own holds a pipeline."""
@@ -647,7 +650,7 @@ class FasterWhisperSettings(StreamSettings):
     @property
     def own_files(self) -> tuple[Path, ...]:
         """The files of a checkpoint of the user's own."""
-        return _own(self.size, faster_whisper.MANIFESTS)
+        return _own(self.size, faster_whisper.MANIFESTS, faster_whisper.files)
 
     def check_own_model(self) -> None:
         """Look whether a folder of the user's own holds a checkpoint."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
@@ -31,6 +31,7 @@ class HubServer:
     """files: bytes by (repository, commit, path). main: the newest commit of each repository.
 
     gated: repositories that want a token; tokens: whether a token's account has been let in. urls: bytes by path.
+    surplus: how many bytes more than a file has are sent after it, without saying how long all is; sent counts them.
     cuts: after how many bytes the next downloads break off. statuses: what the next downloads are answered with.
     """
 
@@ -42,6 +43,8 @@ class HubServer:
     cuts: list[int] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
     ranges: bool = True
+    surplus: int = 0
+    sent: int = 0
     stall: threading.Event | None = None
     asked: list[Asked] = field(default_factory=list)
     port: int = 0
@@ -141,6 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._head(416, {"Content-Length": "0", "Content-Range": f"bytes */{len(content)}"})
             return
         rest = content[begin:]
+        if self.hub.surplus:
+            self._overflow(rest)
+            return
         ranged = {"Content-Range": f"bytes {begin}-{len(content) - 1}/{len(content)}"} if begin else {}
         self._head(206 if begin else 200, {"Content-Length": str(len(rest)), **ranged})
         cut = self.hub.cuts.pop(0) if self.hub.cuts else len(rest)
@@ -150,6 +156,15 @@ class _Handler(BaseHTTPRequestHandler):
             if self.hub.stall is not None:
                 self.hub.stall.wait(30)
             self.close_connection = True
+
+    def _overflow(self, rest: bytes) -> None:
+        self._head(200, {"Connection": "close"})
+        self.close_connection = True
+        with suppress(OSError):  # nobody listens any more
+            self.wfile.write(rest)
+            while self.hub.sent < self.hub.surplus:
+                self.wfile.write(bytes(100_000))
+                self.hub.sent += 100_000
 
     def _head(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)

@@ -225,6 +225,32 @@ def test_more_than_the_file_has_is_thrown_away(hub: HubServer) -> None:
     assert hub.downloads("file.pt") == [f"bytes={len(WEIGHTS) + 4}-", None]
 
 
+@pytest.mark.parametrize(("size", "most"), [(len(WEIGHTS), 10**9), (None, len(WEIGHTS)), (10**9, len(WEIGHTS))])
+def test_bytes_without_end_are_not_taken(hub: HubServer, size: int | None, most: int) -> None:
+    """Neither more than a file is said to have, nor, where nobody says that, more than a model can have."""
+    hub.surplus = 50_000_000
+    growing = InMemory()
+    remote = Remote("some/file.pt", f"{hub.endpoint}/models/file.pt", CARRY, size=size)
+    with pytest.raises(ModelError, match=f"sends more than the {len(WEIGHTS)} bytes that it may have; .*{CARRY}"):
+        download(remote, growing, most=most)
+    assert growing.content == b""
+    assert hub.sent < 20_000_000
+
+
+def test_passwords_of_a_netrc_file_go_nowhere(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither to the host that is asked nor to the one that it leads to; and a token keeps its place."""
+    (tmp_path / "netrc").write_text(
+        "".join(f"machine {host} login me password secret\n" for host in ("127.0.0.1", "localhost"))
+    )
+    (tmp_path / "netrc").chmod(0o600)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    fetched(hub)
+    for asked in (Repository("some/model", COMMIT, otherwise=CARRY, endpoint=hub.endpoint), gated(hub, "hf_good")):
+        download(asked.find("weights.bin"), InMemory())
+    assert {one.authorization for one in hub.asked} == {None, "Bearer hf_good"}
+    assert {one.authorization for one in hub.asked if one.host == "localhost"} == {None}
+
+
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_passing_refusal_is_tried_again(hub: HubServer, status: int) -> None:
     hub.statuses = [status] * 2

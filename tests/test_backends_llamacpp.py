@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import struct
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -125,6 +126,21 @@ def test_half_a_model_is_one_line(tmp_path: Path) -> None:
 
 
 # --- a fake -----------------------------------------------------------------------------------------------------------
+
+
+BLOCKS = b"llama.block_count" + struct.pack("<I", 4)
+"""The name of the number of layers in a GGUF file, and the type of what comes next."""
+
+
+@pytest.mark.parametrize("layers", [0, 513, 2**32 - 1])
+def test_a_file_at_which_llama_cpp_ends_its_process_is_one_line(tmp_path: Path, layers: int) -> None:
+    pytest.importorskip("xllamacpp", reason="the package xllamacpp is not installed")
+    whole = smollm2().read_bytes()
+    place = whole.index(BLOCKS) + len(BLOCKS)
+    evil = tmp_path / "evil.gguf"
+    evil.write_bytes(whole[:place] + struct.pack("<I", layers) + whole[place + 4 :])
+    with pytest.raises(ModelError, match=r"evil\.gguf is not a model that llama\.cpp can load"):
+        llamacpp.load(evil, prompts=PROMPTS, context=512, threads=1)
 
 
 def completion(text: str | None, finish: str = "stop") -> dict[str, Any]:

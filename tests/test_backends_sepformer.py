@@ -15,7 +15,7 @@ from cascade.backends.sepformer import NETWORKS, SepFormer
 from cascade.errors import ConfigError, ModelError
 from cascade.separation import Separator, in_level, resized
 from cascade.types import SAMPLE_RATE, AudioChunk, Samples, SeparatedChunk, Span, seconds
-from tests.small_sepformer import forget_lazy_modules, save_sepformer
+from tests.small_sepformer import HYPERPARAMETERS, forget_lazy_modules, save_sepformer
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -253,10 +253,70 @@ def test_more_speakers_than_orders_can_be_tried_for_are_refused(spoilt: Path, sp
     if right:
         sepformer.check_folder(spoilt)
         return
-    with pytest.raises(ModelError, match=rf"has num_spks: {speakers}, more than 4"):
-        sepformer.check_folder(spoilt)
-    path.write_text(path.read_text().replace(f"num_spks: {speakers}", f"n: {speakers}\nnum_spks: !ref <n>"))
-    sepformer.check_folder(spoilt)  # it is known only once the reference is followed
+    for respelt in (f"num_spks: {speakers}\n", f"n: {speakers}\nnum_spks: !ref <n>\n"):
+        path.write_text(path.read_text().replace(f"num_spks: {speakers}\n", respelt))
+        with pytest.raises(ModelError, match=rf"has num_spks: {speakers}, more than 4"):
+            sepformer.check_folder(spoilt)
+
+
+NETWORK_PART, PRETRAINER_PART = HYPERPARAMETERS.split("pretrainer:")
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        # What stands in conditions is called, and so is a custom hook, with a network's place in the loadables.
+        """
+Where: !new:speechbrain.utils.parameter_transfer.Pretrainer
+  collect_in: VICTIM
+Target: !ref <Where.collect_in>
+Gone: !ref <Target.unlink>
+pretrainer: PRETRAINER
+  conditions:
+    decoder: !ref <Gone>
+""",
+        """
+Where: !new:speechbrain.utils.parameter_transfer.Pretrainer
+  collect_in: VICTIM.py
+Target: !ref <Where.collect_in>
+Kind: !ref <Target.__class__>
+Link: !ref <Kind.symlink_to>
+pretrainer: PRETRAINER
+    program: !ref <Target>
+  custom_hooks:
+    program: !ref <Link>
+""",
+        """
+Gone: !ref <Encoder.load_state_dict>
+pretrainer: PRETRAINER
+  collect_in: VICTIM.py
+""",
+    ],
+    ids=["a file is deleted", "a program is put where it is imported", "a folder is made"],
+)
+def test_a_folder_neither_runs_a_program_nor_changes_a_file(
+    spoilt: Path, tmp_path: Path, evil: str, torch: Any
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("what I need")
+    (spoilt / "program.ckpt").write_text("")
+    text = evil.replace("VICTIM", str(victim)).replace("PRETRAINER", PRETRAINER_PART.strip())
+    (spoilt / "hyperparams.yaml").write_text(NETWORK_PART.format(rate=8000) + text)
+    before = sorted(tmp_path.iterdir())
+    for look in (sepformer.check_folder, sepformer.load):
+        with pytest.raises(ModelError, match="use the file that was published with the model") as caught:
+            look(spoilt)
+        assert "\n" not in str(caught.value)
+    assert victim.read_text() == "what I need"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_two_references_to_a_network_are_one_and_a_copy_is_another(spoilt: Path, torch: Any) -> None:
+    path = spoilt / "hyperparams.yaml"
+    for name, shared in (("!ref <Within>", True), ("!copy <Within>", False)):
+        path.write_text(HYPERPARAMETERS.format(rate=8000).replace("!ref <Across>", name))
+        block = sepformer.load(spoilt)._model.mods["masknet"].dual_mdl[0]
+        assert (block.intra_mdl is block.inter_mdl) is shared
 
 
 def test_torch_told_to_run_what_weights_hold_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +327,15 @@ def test_torch_told_to_run_what_weights_hold_is_refused(folder: Path, monkeypatc
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("", "has no sample_rate"), ("sample_rate: 8 kHz", "no whole number"), ("sample_rate: 0", "no whole number")],
+    [
+        ("", "has no sample_rate"),
+        ("sample_rate: 8 kHz", "no whole number"),
+        ("sample_rate: 0", "no whole number"),
+        ("sample_rate: 1", "has sample_rate: 1, expected 8000 to 48000 Hz"),
+        ("sample_rate: 1000000000", "has sample_rate: 1000000000, expected 8000 to 48000 Hz"),
+        ("sample_rate: 1.0e+9", "no whole number"),
+        ("n: 1\nsample_rate: !ref <n>", "has sample_rate: 1, expected"),
+    ],
 )
 def test_a_model_that_does_not_tell_its_rate_is_refused(spoilt: Path, line: str, message: str) -> None:
     path = spoilt / "hyperparams.yaml"

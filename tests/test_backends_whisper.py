@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +23,7 @@ from cascade.backends.whisper import PADDING, Whisper, checkpoint_file, load
 from cascade.errors import BackendError, ConfigError, ModelError
 from cascade.types import Admission, AdmitReason, AdmittedTurn, Mode, Samples, Span, Utterance, seconds
 from tests.canary import watched
-from tests.whisper_weights import save_checkpoint
+from tests.whisper_weights import DIMS, save_checkpoint
 
 TALK = Path(__file__).resolve().parents[1] / "benchmarks" / "talk"
 ADMISSION = Admission(Mode.SELECTIVE, AdmitReason.MAIN_SPEAKER, 0.8, 0.5)
@@ -233,6 +234,34 @@ def test_a_damaged_checkpoint_is_one_line(checkpoint: Path, tmp_path: Path, cont
 
     with pytest.raises(ModelError, match=r"is not a checkpoint of openai-whisper, or is damaged \(\w+\)") as caught:
         load(tmp_path / "base.pt")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "why"),
+    [
+        ({**DIMS, "n_audio_layer": 10**7}, "has a wrong n_audio_layer, expected a number from 1 to 64"),
+        ({**DIMS, "n_text_ctx": 10**6}, "has a wrong n_text_ctx, expected a number from 1 to 448"),
+        ({**DIMS, "n_vocab": 10**30}, "has a wrong n_vocab"),
+        ({**DIMS, "n_mels": 0}, "has a wrong n_mels"),
+        ({**DIMS, "n_text_head": 6.0}, "has a wrong n_text_head"),
+        ({**DIMS, "n_text_head": "6"}, "has a wrong n_text_head"),
+        ({**DIMS, "more": 1}, "does not tell the sizes of a Whisper"),
+        ({}, "does not tell the sizes of a Whisper"),
+        (7, "does not tell the sizes of a Whisper"),
+        ({**DIMS, "n_text_state": 2048, "n_text_layer": 64}, "weights, expected at most 3000000000"),
+    ],
+)
+def test_a_checkpoint_of_absurd_sizes_is_refused_at_once(
+    checkpoint: Path, tmp_path: Path, sizes: Any, why: str
+) -> None:
+    import torch
+
+    torch.save({"dims": sizes, "model_state_dict": {}}, tmp_path / "base.pt")
+    start = time.monotonic()
+    with pytest.raises(ModelError, match=why) as caught:
+        load(tmp_path)
+    assert time.monotonic() - start < 5
     assert "\n" not in str(caught.value)
 
 

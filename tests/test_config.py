@@ -24,6 +24,7 @@ from cascade.settings import MainSpeakerSettings, OpenAISettings, SepFormerSetti
 from cascade.stage import Chain
 from cascade.types import SAMPLE_RATE, AudioChunk, Mode, Samples, Span, SpeakerTurn
 from tests.canary import PitchEncoder
+from tests.test_backends_pyannote import write_pipeline
 
 Write = Callable[..., Path]
 
@@ -156,11 +157,31 @@ def test_an_encoder_of_one_file_has_that_files_sha256_and_more_files_count_toget
     own.mkdir()
     config = load_config(write(CHAIN.replace("use: online_clustering", f"use: pyannote\n    model: {own}")))
     found = set()
-    for name in ("config.yaml", "a.bin", "b.bin"):
-        (own / name).write_text(name)
+    write_pipeline(own)
+    for name in ("segmentation/pytorch_model.bin", "embedding/pytorch_model.bin", "plda/plda.npz"):
         found.add(config.encoder)
-    (own / "b.bin").write_text("another encoder")
+        (own / name).write_text("another")
     assert len({*found, config.encoder}) == 4
+    (own / "results").mkdir()
+    (own / "results" / "run.json").write_text("what else lies there is none of it")
+    assert len({*found, config.encoder}) == 4
+
+
+@pytest.mark.parametrize(
+    ("stage", "names"),
+    [
+        ({"use": "sepformer"}, {"hyperparams.yaml", "encoder.ckpt", "masknet.ckpt", "decoder.ckpt"}),
+        ({"use": "faster_whisper"}, {"config.json", "model.bin", "tokenizer.json", "vocabulary.txt"}),
+    ],
+)
+def test_only_what_is_read_of_a_folder_is_a_models_own(tmp_path: Path, stage: dict[str, str], names: set[str]) -> None:
+    """Results in a model's folder would change what the run is that they are of."""
+    for name in (*names, "results/journal.jsonl", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    key = "size" if stage["use"] == "faster_whisper" else "model"
+    settings = stages_by_name()[stage["use"]].model_validate({**stage, key: str(tmp_path)})
+    assert set(settings.own_files) == {tmp_path / name for name in names}
 
 
 def test_with_enrolment_needs_a_stage_that_enrols(write: Write) -> None:

@@ -419,7 +419,7 @@ def speechbrains(sample_rate: int, sha256: str | None = None) -> Manifest:
         ("num_spks: 2\n", None),
         ("<html><body>Access denied</body></html>", "is not a YAML file with a model's settings"),
         ("a: [", "is not a YAML file with a model's settings"),
-        ("", "is not a YAML file with a model's settings"),
+        ("", "is empty"),
     ],
 )
 def test_the_sample_rate_is_compared_and_nothing_is_run(tmp_path: Path, text: str, said: str | None) -> None:

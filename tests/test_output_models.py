@@ -155,11 +155,27 @@ def test_two_at_once_lose_nothing(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"a-model/main": 1}', '{"a-model/main": {"commit": null, "files": {"a": {"size": 1}}}}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"a-model/main": 1}',
+        '{"a-model/main": null}',
+        '{"a-model/main": {"commit": null, "files": {"a": {"size": 1}}}}',
+        '{"a-model/main": {"commit": null, "files": {"a": {"size": 0, "sha256": "SHA"}}}}',
+        '{"a-model/main": {"commit": null, "files": {"a": {"size": "7", "sha256": "SHA"}}}}',
+        '{"a-model/main": {"commit": null, "files": {"a": {"size": true, "sha256": "SHA"}}}}',
+        '{"a-model/main": {"commit": null, "files": {"a": {"size": 7, "sha256": "none"}}}}',
+        '{"a-model/main": {"commit": null, "files": {"a": {"size": 7, "sha256": 7}}}}',
+        '{"a-model/main": {"commit": "../elsewhere", "files": {}}}',
+        '{"a-model/main": {"commit": 7, "files": {}}}',
+    ],
 )
 def test_a_spoilt_lock_file_is_refused(store: Store, text: str) -> None:
     store.root.mkdir()
-    store.lock_file.write_text(text)
+    store.lock_file.write_text(text.replace("SHA", SHA256))
     with pytest.raises(ModelError, match="is not the lock file that cascade wrote; put the right one back, or delete"):
         store.entry("a-model", "main")
 

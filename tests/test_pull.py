@@ -305,6 +305,16 @@ def test_a_model_of_a_package_is_pips(tmp_path: Path) -> None:
     assert contents(tmp_path) == {}
 
 
+def test_an_empty_file_is_no_model(hub: HubServer, tmp_path: Path) -> None:
+    unknown = manifest(known=False, revision=None)
+    stick = carried(tmp_path / "stick", {**FILES, "sub/settings.yaml": b""})
+    assert "settings.yaml is empty" in refused(carry_in([unknown], stick, root=tmp_path / "models"))
+    assert {state for _, state in verify(unknown, root=tmp_path / "models")} == {State.MISSING}
+    hub.files["some/model", COMMIT, "sub/settings.yaml"] = b""
+    assert "is empty" in refused(pull([unknown], root=tmp_path / "models", endpoint=hub.endpoint))
+    assert not (tmp_path / "models" / "models.lock.json").exists()
+
+
 # --- the lock file ----------------------------------------------------------------------------------------------------
 
 

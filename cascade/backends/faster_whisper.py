@@ -236,6 +236,12 @@ def model_folder(size_or_path: str) -> Path:
     return folder
 
 
+def files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of a model's folder that are read, those that are there."""
+    named = (folder / name for name in (*_FILES, "preprocessor_config.json", "vocabulary.json", "vocabulary.txt"))
+    return tuple(path for path in named if path.is_file())
+
+
 def _check_device(device: str) -> None:
     if device not in ("cpu", "cuda"):
         raise ConfigError(f"Whisper runs on the device 'cpu' or 'cuda', got '{device}'")

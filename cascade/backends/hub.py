@@ -2,7 +2,7 @@
 
 A repository on the Hugging Face hub is asked through huggingface_hub: where a file lies, how large it is, whether this
 person may have it. The bytes are read here, because huggingface_hub starts a file afresh when it was interrupted, and
-a model of 3 GB should go on. A token is sent for gated repositories only.
+a model of 3 GB should go on. A token is sent for gated repositories only, and what a .netrc file says for none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ TOKENS_PAGE: Final = "https://huggingface.co/settings/tokens"
 BLOCK: Final = 1 << 16
 """Bytes that are kept at once; what a broken connection brought of a block is lost."""
 
+MOST: Final = 50_000_000_000
+"""Bytes of a file, whatever its source says; the largest model has a sixteenth of that."""
+
 _PASSING: Final = (408, 429, 500, 502, 503, 504)
+_COMMIT: Final = re.compile("[0-9a-f]{40,64}")
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 
 Watch: TypeAlias = Callable[[str, int, int | None], None]
@@ -96,7 +100,7 @@ class Repository:
     def commit(self, path: str) -> str:
         """Return the commit that the revision stands for, by asking for one of its files; ModelError as in find."""
         commit: str | None = self._ask(path).commit_hash
-        if commit is None:
+        if commit is None or not _COMMIT.fullmatch(commit):
             raise ModelError(
                 f"{self.page} does not say which commit '{self.revision}' is; {_TRY_LATER}, or {self._otherwise}"
             )
@@ -197,16 +201,22 @@ def _lacking(package: str) -> ModelError:
 
 
 def download(
-    remote: Remote, growing: Growing, *, watch: Watch = lambda *_: None, sleep: Callable[[float], None] = time.sleep
+    remote: Remote,
+    growing: Growing,
+    *,
+    watch: Watch = lambda *_: None,
+    sleep: Callable[[float], None] = time.sleep,
+    most: int = MOST,
 ) -> None:
     """Bring what is missing of a file, which may be all of it; whether it is the right one is not known then.
 
-    Raises ModelError: refused, gone, or no connection after several tries; what `growing` raises where it is full.
+    Raises ModelError: refused, gone, more than it has, or than `most` bytes, or no connection after several tries; what
+    `growing` raises where it is full.
     """
     pauses = iter(PAUSES_S)
     while not _whole(growing, remote.size):
         before = len(growing)
-        problem = _read(remote, growing, watch)
+        problem = _read(remote, growing, watch, most)
         if problem is None:
             return
         if len(growing) > before:
@@ -222,13 +232,16 @@ def download(
 _GOES_ON: Final = "run the same command again: it goes on where it stopped"
 
 
-def _read(remote: Remote, growing: Growing, watch: Watch) -> str | None:
+def _read(remote: Remote, growing: Growing, watch: Watch, most: int) -> str | None:
     """Make one request for what is missing and append it; return what kept it from being whole, None if nothing did."""
     requests = _requests()
     rest = {"Range": f"bytes={len(growing)}-"} if len(growing) else {}
     headers = {**remote.headers, **rest, "Accept-Encoding": "identity"}
     try:
-        with requests.get(remote.url, headers=headers, stream=True, timeout=TIMEOUT_S) as response:
+        with (
+            _session(requests) as session,
+            session.get(remote.url, headers=headers, auth=_as_it_is, stream=True, timeout=TIMEOUT_S) as response,
+        ):
             if response.status_code in _PASSING:
                 return f"status {response.status_code}"
             if response.status_code in (200, 416):  # it comes from its beginning, or what is here is not part of it
@@ -241,7 +254,14 @@ def _read(remote: Remote, growing: Growing, watch: Watch) -> str | None:
                     f"update cascade, or {remote.otherwise}"
                 )
             size = remote.size if remote.size is not None else _announced(response)
+            limit = most if size is None else min(size, most)
             for block in response.iter_content(BLOCK):
+                if len(growing) + len(block) > limit:
+                    growing.discard()
+                    raise ModelError(
+                        f"{remote.name} was not fetched: {_host(response)} sends more than the {limit} bytes that it "
+                        f"may have; do not use what is there, and {remote.otherwise}"
+                    )
                 growing.append(block)
                 watch(remote.name, len(growing), size)
     except requests.RequestException as error:
@@ -255,6 +275,23 @@ def _requests() -> Any:
     except ModuleNotFoundError:
         raise _lacking("requests") from None
     return requests
+
+
+def _session(requests: Any) -> Any:
+    """Return a session that asks no .netrc file for a password, which proxies of the environment do not need."""
+
+    class Session(requests.Session):  # type: ignore[misc]
+        def rebuild_auth(self, prepared_request: Any, response: Any) -> None:
+            """Take the token away on the way to another host, and put nothing in its place."""
+            if self.should_strip_auth(response.request.url, prepared_request.url):
+                prepared_request.headers.pop("Authorization", None)
+
+    return Session()
+
+
+def _as_it_is(request: Any) -> Any:
+    """Return a request without a password: requests looks for one only where it is told nothing about it."""
+    return request
 
 
 def _announced(response: Response) -> int | None:

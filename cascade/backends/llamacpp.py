@@ -4,13 +4,19 @@ The letter of an option is decoded under a grammar that allows nothing else, so 
 probabilities are those of the letters before the grammar (chat.letter_probabilities). Open questions are decoded
 freely.
 
+What llama.cpp does not expect of a file, such as a thousand layers, ends the whole process. So a model is loaded and
+run in a process of its own first.
+
 llama.cpp's server also listens on a port of 127.0.0.1, whether it is wanted or not. It asks for a key, made anew each
 time and told to nobody, and its pages that show prompts are off.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, final
@@ -25,6 +31,21 @@ CONTEXT: Final = 8192
 
 SAMPLING: Final = Sampling(letter_tokens=2, top_logprobs=200)
 """A letter, and what ends it. Among so many tokens are all letters that have any chance."""
+
+_TRIAL: Final = """
+import os, secrets, sys, xllamacpp
+settings = xllamacpp.CommonParams()
+settings.model.path = sys.argv[1]
+settings.n_ctx, settings.n_gpu_layers, settings.n_parallel, settings.verbosity = 512, 0, 1, -1
+settings.offline, settings.api_keys = True, [secrets.token_hex(32)]
+settings.endpoint_slots = settings.endpoint_props = settings.endpoint_metrics = settings.ui = False
+try:
+    xllamacpp.Server(settings)
+except RuntimeError:
+    os._exit(3)
+os._exit(0)
+"""
+"""Loads a model and runs it on a token, as llama.cpp does to warm up, with a small context and on no GPU."""
 
 Complete = Callable[[dict[str, Any]], Mapping[str, Any]]
 """A request -> a chat completion, or {"error": ...}; must bear being called from several threads."""
@@ -60,6 +81,7 @@ def load(
         import xllamacpp
     except ModuleNotFoundError:
         raise MissingExtraError("xllamacpp", "llamacpp") from None
+    _check_trial(model)
     settings = xllamacpp.CommonParams()
     settings.model.path = str(model)
     settings.n_ctx = context
@@ -77,8 +99,28 @@ def load(
     except RuntimeError:
         server = None
     if server is None:
-        raise ModelError(f"{model.name} is not a model that llama.cpp can load, or not all of it; fetch it again")
+        raise _unloadable(model)
     return LlamaCppAnswerer(server.handle_chat_completions, prompts, sampling=sampling, reuse_prompt=reuse_prompt)
+
+
+def _check_trial(model: Path) -> None:
+    """Raise ModelError unless another process can load the model, which is then not ended by it itself."""
+    # Without a backtrace, for which llama.cpp would start a debugger; and packages are looked for where they are here.
+    environment = {**os.environ, "GGML_NO_BACKTRACE": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    tried = subprocess.run(  # noqa: S603 (a fixed program)
+        [sys.executable, "-P", "-c", _TRIAL, str(model.absolute())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+        env=environment,
+    )
+    if tried.returncode:
+        raise _unloadable(model)
+
+
+def _unloadable(model: Path) -> ModelError:
+    return ModelError(f"{model.name} is not a model that llama.cpp can load, or not all of it; fetch it again")
 
 
 def request_of(

@@ -9,20 +9,18 @@ pyannote.audio downloads whatever its configuration does not find beside it, its
 its makers how long recordings are. So the configuration is read first and refused if it names anything outside of the
 folder; the hub is set to offline and telemetry to off before the import (also in backends/__init__.py).
 
-It also runs whatever a file of weights holds (weights_only=False in its core/model.py), and imports the class that the
-file names. So it is handed no file of weights: they are read here as numbers and the few classes that describe
-pyannote's models, for a network that is on a closed list, and pyannote gets what was read. The npz files are read by
-numpy, which takes nothing but numbers.
+It also runs whatever a file of weights holds. So it is handed no file of weights, but what pyannote_weights.py read of
+it. The npz files are read by numpy, which takes nothing but numbers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import logging
 import math
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -30,17 +28,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from cascade.backends import TELEMETRY_OFF
+from cascade.backends import TELEMETRY_OFF, pyannote_weights
+from cascade.backends.pyannote_weights import PULL, read_weights
 from cascade.diarization import Diarization, DiarizationModel, Stretch
 from cascade.errors import BackendError, ConfigError, MissingExtraError, ModelError
 from cascade.types import SAMPLE_RATE, Samples, Span, Vector, seconds
 
 log = logging.getLogger(__name__)
 
-MODEL: Final = "speaker-diarization-community-1"
-"""The pipeline's name at pyannote, and in models/."""
-
-_PULL: Final = f"python -m cascade models pull {MODEL}"
+MODEL: Final = pyannote_weights.MODEL
 
 OFFLINE: Final = {"HF_HUB_OFFLINE": "1", **TELEMETRY_OFF}
 
@@ -53,23 +49,6 @@ _PARTS: Final = {
     "plda": ("plda.npz", "xvec_transform.npz"),
 }
 """What the pipeline is made of, and the files of each. What its configuration leaves out would be downloaded."""
-
-_NETWORKS: Final = {
-    "pyannote.audio.models.segmentation": ("PyanNet",),
-    "pyannote.audio.models.embedding": (
-        *(f"WeSpeakerResNet{depth}" for depth in (34, 152, 221, 293)),
-        "XVectorMFCC",
-        "XVectorSincNet",
-    ),
-}
-"""The networks that weights may be for, all of pyannote.audio's own that are made of numbers alone: SSeRiouSS reads, or
-downloads, a second network that its weights name."""
-
-_CALLBACKS: Final = (
-    "pytorch_lightning.callbacks.early_stopping.EarlyStopping",
-    "pytorch_lightning.callbacks.model_checkpoint.ModelCheckpoint",
-)
-"""What an old Lightning wrote beside the weights, such as in pyannote/embedding: states of training, by their class."""
 
 _CONFIG_KEYS: Final = frozenset({"dependencies", "version", "pipeline", "params", "freeze"})
 _PARAMS: Final = frozenset(
@@ -86,6 +65,17 @@ _PARAMS: Final = frozenset(
 )
 """What a pipeline's configuration may say. Left out are classes to import (preprocessors), a device, and what is for
 downloads (token, cache_dir)."""
+
+_LARGEST: Final = 100_000
+"""Bytes of a configuration; community-1's has 444."""
+
+_MOST: Final = 1000.0
+_BOUNDS: Final = {
+    "embedding_batch_size": (1, 1024),
+    "segmentation_batch_size": (1, 1024),
+    "segmentation_step": (0.01, 1.0),
+}
+"""The least and the most that a number of a configuration may be; a step is a share of a window."""
 
 MIN_OVERLAP_S: Final = 0.25
 """Two speak at once where they do so for this long without a break: about a syllable. Where turns change, the network
@@ -228,10 +218,6 @@ class Overlap:
         return False
 
 
-class _Callback:
-    """Stands for a class of _CALLBACKS: it is only looked at as a name, and is not handed on."""
-
-
 class _SpeakerCount:
     """A segmentation network: window (n_samples,) at 16 kHz -> how many speak in each frame (n_frames,)."""
 
@@ -295,7 +281,7 @@ def _network(folder: Path, part: str) -> Any:
     import torch
     from pyannote.audio import Model
 
-    checkpoint = _read_weights(_place(folder, part) / _WEIGHTS[0], folder)
+    checkpoint = read_weights(_place(folder, part) / _WEIGHTS[0])
     # pyannote reads files only. What is written for it here holds nothing but what was just read.
     written = io.BytesIO()
     torch.save(checkpoint, written)
@@ -305,46 +291,6 @@ def _network(folder: Path, part: str) -> Any:
 
 def _place(folder: Path, part: str) -> Path:
     return folder / str(_params(folder)[part]).removeprefix(_HERE)
-
-
-def _read_weights(path: Path, folder: Path) -> dict[str, Any]:
-    """Return a Lightning checkpoint for one of pyannote's networks; ModelError if it holds anything else."""
-    import torch
-    from pyannote.audio.core.task import Problem, Resolution, Specifications
-    from torch.torch_version import TorchVersion
-
-    described = [Specifications, Problem, Resolution, TorchVersion]
-    try:
-        with torch.serialization.safe_globals([*described, *((_Callback, name) for name in _CALLBACKS)]):
-            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch, pickle and zipfile each raise their own
-        # torch's message goes over many lines, and names in one of them what it would not read.
-        found = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if found is None:
-            raise _unloadable(folder, "cpu", error) from error
-        raise ModelError(
-            f"'{path}' holds '{found[1][:80]}': only numbers and what describes pyannote's own networks are read, "
-            f"since anything else could run any program; take {MODEL}: {_PULL}"
-        ) from None
-    return _of_known_network(checkpoint, path)
-
-
-def _of_known_network(checkpoint: Any, path: Path) -> dict[str, Any]:
-    """Return a checkpoint with the network's class as it is known here, whatever module the file names."""
-    try:
-        described = checkpoint["pyannote.audio"]
-        module, name = described["architecture"]["module"], described["architecture"]["class"]
-        hyperparameters = checkpoint.get("hyper_parameters", {})
-        instantiated = {"_instantiator", "_class_path"} & set(hyperparameters)
-    except (KeyError, TypeError, AttributeError):
-        raise ModelError(f"'{path}' holds no weights of a pyannote network; take {MODEL}: {_PULL}") from None
-    known = next((home for home in _NETWORKS if f"{module}.".startswith(f"{home}.")), None)
-    if known is None or name not in _NETWORKS[known] or instantiated:
-        asked = sorted(instantiated)[0] if instantiated else f"{module}.{name}"
-        names = ", ".join(name for names in _NETWORKS.values() for name in names)
-        raise ModelError(f"'{path}' asks for {asked[:80]!r}, expected one of {names}; take {MODEL}: {_PULL}")
-    kept = {key: value for key, value in checkpoint.items() if key != "callbacks"}
-    return {**kept, "pyannote.audio": {**described, "architecture": {"module": known, "class": name}}}
 
 
 def _to_speakers(specifications: Any, folder: Path) -> Callable[[Any], Any]:
@@ -360,7 +306,7 @@ def _to_speakers(specifications: Any, folder: Path) -> Callable[[Any], Any]:
             return lambda scores: (scores > _SPOKEN).float()
     raise ModelError(
         f"the segmentation in '{folder}' does not tell who speaks at once: expected one with several speakers in each "
-        f"frame; take {MODEL}: {_PULL}"
+        f"frame; take {MODEL}: {PULL}"
     )
 
 
@@ -387,12 +333,27 @@ def check_folder(folder: Path) -> None:
     if outside:
         raise ModelError(
             f"the pipeline in '{folder}' does not hold its own {', '.join(outside)}: its {_CONFIG} must name each as "
-            f"'{_HERE}FOLDER', since nothing is downloaded; take {MODEL}, which does: {_PULL}"
+            f"'{_HERE}FOLDER', since nothing is downloaded; take {MODEL}, which does: {PULL}"
         )
-    paths = [Path(str(params[part]).removeprefix(_HERE)) / file for part, files in _PARTS.items() for file in files]
-    missing = [path.as_posix() for path in paths if not (folder / path).is_file()]
+    missing = [path.as_posix() for path in _paths(params) if not (folder / path).is_file()]
     if missing:
-        raise ModelError(f"the pipeline in '{folder}' lacks {', '.join(missing)}; get all of its files with: {_PULL}")
+        raise ModelError(f"the pipeline in '{folder}' lacks {', '.join(missing)}; get all of its files with: {PULL}")
+
+
+def files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of a pipeline's folder that are read, those that are there."""
+    params: Mapping[str, Any] = {}
+    with contextlib.suppress(ModelError):  # which check_folder says
+        params = _params(folder)
+    inside = {part: params[part] for part in _PARTS if _inside(params.get(part))}
+    return tuple(path for name in (Path(_CONFIG), *_paths(inside)) if (path := folder / name).is_file())
+
+
+def _paths(params: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield where the files of a pipeline's parts lie in its folder."""
+    for part, names in _PARTS.items():
+        if part in params:
+            yield from (Path(str(params[part]).removeprefix(_HERE)) / name for name in names)
 
 
 def _params(folder: Path) -> Mapping[str, Any]:
@@ -410,13 +371,17 @@ def _config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ModelError(
             f"no pyannote pipeline at '{folder}': expected a folder with {_CONFIG} and what it names; get one with: "
-            f"{_PULL}, or give its folder"
+            f"{PULL}, or give its folder"
         )
     try:
-        config = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            text = file.read(_LARGEST + 1)
+        if len(text) > _LARGEST:
+            raise ValueError("that is no configuration")
+        config = YAML(typ="safe", pure=True).load(text.decode("utf-8"))
         name, params = config["pipeline"]["name"], config["pipeline"]["params"]
-    except (OSError, ValueError, KeyError, TypeError, YAMLError):
-        raise ModelError(f"'{path}' is not the configuration of a pyannote pipeline; get it with: {_PULL}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, YAMLError):
+        raise ModelError(f"'{path}' is not the configuration of a pyannote pipeline; get it with: {PULL}") from None
     _check_config(path, config, name, params)
     return dict(config)
 
@@ -426,11 +391,31 @@ def _check_config(path: Path, config: Mapping[str, Any], name: Any, params: Any)
     foreign = sorted(map(str, {*config} - _CONFIG_KEYS))
     if name not in _CLASS or not isinstance(params, Mapping) or params.get("legacy") or foreign:
         what = f"one with {', '.join(foreign)}" if foreign else f"the pipeline '{name}'"
-        raise ModelError(f"'{path}' describes {what}; expected a plain {_CLASS[0]}, such as {MODEL}")
+        raise ModelError(f"'{path}' describes {_short(what)}; expected a plain {_CLASS[0]}, such as {MODEL}")
     if unknown := sorted(map(str, {*params} - _PARAMS)):
         raise ModelError(
-            f"'{path}' gives its pipeline {', '.join(unknown)}, which is none of {', '.join(sorted(_PARAMS))}"
+            f"'{path}' gives its pipeline {_short(', '.join(unknown))}, which is none of {', '.join(sorted(_PARAMS))}"
         )
+    own = [(key, value) for key, value in params.items() if key not in _PARTS]
+    for key, value in (*own, *_inner(config.get("params")), *_inner(config.get("freeze"))):
+        least, most = _BOUNDS.get(str(key), (-_MOST, _MOST))
+        plain = value is None or isinstance(value, bool | str)
+        if not plain and not (isinstance(value, int | float) and least <= value <= most):  # NaN is not
+            raise ModelError(
+                f"'{path}' has a wrong {_short(str(key))}, expected a word, or a number from {least} to {most}; get it "
+                f"with: {PULL}"
+            )
+
+
+def _inner(group: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the names and values of parameters, which are in groups of one or two levels."""
+    for name, value in group.items() if isinstance(group, Mapping) else ():
+        yield from value.items() if isinstance(value, Mapping) else ((name, value),)
+
+
+def _short(found: str) -> str:
+    """Return what stands in a file, as it fits into a line."""
+    return "".join(letter if letter.isprintable() else "?" for letter in found[:80])
 
 
 def _inside(place: Any) -> bool:
@@ -490,5 +475,5 @@ def _check_gpu(device: str) -> None:
 def _unloadable(folder: Path, device: str, error: Exception) -> ModelError:
     return ModelError(
         f"the pyannote pipeline in '{folder}' cannot be loaded on '{device}' ({type(error).__name__}); "
-        f"check that pyannote.audio is 4.0 or later, or get the model again with: {_PULL}"
+        f"check that pyannote.audio is 4.0 or later, or get the model again with: {PULL}"
     )

@@ -4,45 +4,32 @@ A folder is what speechbrain publishes: hyperparams.yaml and the three networks'
 nothing is linked or copied elsewhere. separate_file is not used: it normalises each source by its own peak, which hides
 who was loud and makes NaN of silence, and keeps recordings by their name.
 
-hyperparams.yaml is a program: speechbrain makes whatever objects it names, and finds them by attributes of modules, so
-that torch.nn alone leads to any other module. So it is read as YAML first, and may name nothing but the few classes
-that a SepFormer is made of; weights are read as numbers only (torch.load does that by default, from torch 2.6 on).
+hyperparams.yaml is a program to speechbrain. So it is read as data (backends/hyperparameters.py), the networks that it
+describes are made here, and speechbrain is handed those; weights are read as numbers only (torch.load does that by
+default, from torch 2.6 on).
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from cascade.backends import hyperparameters
+from cascade.backends.hyperparameters import Hyperparameters
 from cascade.errors import ConfigError, MissingExtraError, ModelError, reinstalling
 from cascade.separation import MOST_SOURCES
 from cascade.types import Samples
 
 HYPERPARAMETERS: Final = "hyperparams.yaml"
-NETWORKS: Final = ("encoder", "masknet", "decoder")
-
+NETWORKS: Final = hyperparameters.NETWORKS
 _FILES: Final = (HYPERPARAMETERS, *(f"{network}.ckpt" for network in NETWORKS))
 
-_CLASSES: Final = (
-    *(
-        f"speechbrain.lobes.models.dual_path.{name}"
-        for name in ("Encoder", "Decoder", "Dual_Path_Model", "SBTransformerBlock", "PytorchTransformerBlock")
-    ),
-    "speechbrain.utils.parameter_transfer.Pretrainer",
-)
-"""What the published SepFormers are made of, and the other transformer that their recipes know. Each of these takes
-numbers, words and networks, and looks nothing up by a name that it is given, as SBRNNBlock does."""
-
-_TAGS: Final = frozenset({"!ref", "!copy", "!apply:torch.manual_seed", *(f"!new:{name}" for name in _CLASSES)})
-"""Recipes seed torch before they make a network; that function does nothing else, whatever it is given."""
-
-_PLAIN_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str"))
+_NAMES: Final = {described: name for name, described in hyperparameters.CLASSES.items()}
+_DESCRIBED: Final = tuple(_NAMES)
 
 _UNSAFE_TORCH: Final = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 """An environment variable by which torch.load runs what is in a file unless it is told otherwise in each call."""
@@ -88,21 +75,24 @@ def load(folder: Path | str, *, device: str = "cpu", threads: int = 0) -> SepFor
         ModelError: a file is missing or is not what it should be, or the model does not tell its sample rate.
     """
     folder = Path(folder)
-    check_folder(folder)
-    model = _read(folder, _device(device, threads))
-    _check_weights(folder, model)
-    path, told = folder / HYPERPARAMETERS, model.hparams
-    rate = _whole(path, "sample_rate", getattr(told, "sample_rate", None))
-    return SepFormer(model, rate, _whole(path, "num_spks", getattr(told, "num_spks", None), MOST_SOURCES))
+    told = _told(folder)
+    return SepFormer(_read(folder, told, _device(device, threads)), told.sample_rate, told.num_spks)
 
 
 def check_folder(folder: Path) -> None:
     """Look whether a folder holds a model, without loading it; ModelError says what is wrong."""
+    _told(folder)
+
+
+def files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of a folder that are read, those that are there."""
+    return tuple(path for name in _FILES if (path := folder / name).is_file())
+
+
+def _told(folder: Path) -> Hyperparameters:
+    """Return what a folder says of the model in it; ModelError if it lacks a file, or says what it may not."""
     _check_files(folder)
-    path = folder / HYPERPARAMETERS
-    text = _text(path)
-    _check_hyperparameters(path, text)
-    _check_plain(path, text)
+    return hyperparameters.read(folder / HYPERPARAMETERS, most_sources=MOST_SOURCES)
 
 
 def _check_files(folder: Path) -> None:
@@ -112,70 +102,6 @@ def _check_files(folder: Path) -> None:
                 f"{folder} has no {name}; expected one of {', '.join(MODELS)}, or a folder with {', '.join(_FILES)}; "
                 "get one with: python -m cascade models pull sepformer-wsj02mix"
             )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path} cannot be read ({type(error).__name__}); get the model's files again") from None
-
-
-def _check_hyperparameters(path: Path, text: str) -> None:
-    """Raise ModelError if the file names anything but what a SepFormer is made of."""
-    for found in _foreign(path, text):
-        raise ModelError(
-            f"{path} has {found[:80]!r}: only a SepFormer's own networks of speechbrain may be named in it, since it "
-            "could run any program; use the file that was published with the model"
-        )
-
-
-def _foreign(path: Path, text: str) -> Iterator[str]:
-    """Yield what the file may not hold, as YAML's own parser sees it: escapes are undone, and comments are gone.
-
-    A value with an exclamation mark is foreign too. hyperpyyaml writes the file anew and reads it again, and what it
-    takes for a tuple a third time: a value may be a tag by then.
-    """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        for event in YAML(pure=True).parse(text):
-            if getattr(event, "version", None) or getattr(event, "tags", None):
-                yield "%"  # a directive, which can rename a tag
-            tag, value = getattr(event, "tag", None), getattr(event, "value", None)
-            if tag is not None and str(tag) not in _TAGS | _PLAIN_TAGS:
-                yield str(tag)
-            if isinstance(value, str) and "!" in value:
-                yield value
-    except (YAMLError, ValueError, RecursionError) as error:
-        raise _no_yaml(path, error) from None
-
-
-def _check_plain(path: Path, text: str) -> None:
-    """Raise ModelError if a number that must be told is missing or is none; references are not followed.
-
-    Nothing is made of the file here: YAML's own parser keeps tags, and does not know what speechbrain does with them.
-    """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        told = YAML(pure=True).load(text)
-    except (YAMLError, ValueError, RecursionError) as error:
-        raise _no_yaml(path, error) from None
-    if not isinstance(told, Mapping):
-        raise ModelError(f"{path} holds no hyperparameters; use the file published with the model")
-    for name, most in (("sample_rate", None), ("num_spks", MOST_SOURCES)):
-        value = told.get(name)
-        if value is None or isinstance(value, bool | float | str):
-            _whole(path, name, value)
-        elif isinstance(value, int):  # YAML keeps with some how they are written, such as 8_000
-            _whole(path, name, int(value), most)
-
-
-def _no_yaml(path: Path, error: Exception) -> ModelError:
-    return ModelError(f"{path} is no YAML ({type(error).__name__}); get the model's files again")
 
 
 def _device(device: str, threads: int) -> str:
@@ -207,31 +133,40 @@ def _missing(error: ModuleNotFoundError) -> MissingExtraError | ModelError:
     return ModelError(f"the package 'speechbrain' is broken; {_REINSTALL}")
 
 
-def _read(folder: Path, device: str) -> Any:
+def _read(folder: Path, told: Hyperparameters, device: str) -> Any:
     """Return speechbrain's SepformerSeparation, in evaluation mode and without gradients."""
     try:
         from speechbrain.inference.separation import SepformerSeparation
-        from speechbrain.utils.fetching import FetchConfig, FetchFrom, FetchSource
     except ModuleNotFoundError as error:
         raise _missing(error) from error
     except (ImportError, OSError) as error:  # a shared library of another torch, or of none
         raise ModelError(f"torch, torchaudio and speechbrain do not fit each other; {_REINSTALL}") from error
     _check_numbers_only()
     _check_classes()
-    # Without a source that is said to be local, a name that is no folder would be looked for on a hub; without savedir,
-    # nothing is linked. Hyperparameters that name a repository (pretrained_path) are given the folder instead.
+    made: dict[int, Any] = {}
     try:
-        return SepformerSeparation.from_hparams(
-            FetchSource(FetchFrom.LOCAL, str(folder)),
-            overrides={"pretrained_path": str(folder)},
-            overrides_must_match=False,
-            fetch_config=FetchConfig(allow_network=False),
-            run_opts={"device": device},
-        )
-    except Exception as error:  # YAML's, pickle's, torch's and speechbrain's own, unrelated types
+        modules = {name: _network(getattr(told, name), made) for name in NETWORKS}
+        for name, module in modules.items():
+            _load_weights(folder / f"{name}.ckpt", module)
+        hparams = {"sample_rate": told.sample_rate, "num_spks": told.num_spks}
+        return SepformerSeparation(modules=modules, hparams=hparams, run_opts={"device": device})
+    except ModelError:
+        raise
+    except Exception as error:  # pickle's, torch's and speechbrain's own, unrelated types
         raise ModelError(
             f"{folder} is no SepFormer that speechbrain can load ({type(error).__name__}); get the model's files again"
         ) from error
+
+
+def _network(described: hyperparameters.Network, made: dict[int, Any]) -> Any:
+    """Return the network that is described, which is made once; made holds those that are, by their description."""
+    from speechbrain.lobes.models import dual_path
+
+    if id(described) not in made:
+        arguments = {name: getattr(described, name) for name in described.model_fields_set}
+        arguments |= {name: _network(of, made) for name, of in arguments.items() if isinstance(of, _DESCRIBED)}
+        made[id(described)] = getattr(dual_path, _NAMES[type(described)])(**arguments)
+    return made[id(described)]
 
 
 def _check_numbers_only() -> None:
@@ -242,42 +177,25 @@ def _check_numbers_only() -> None:
 
 def _check_classes() -> None:
     """Raise ModelError if a name that hyperparameters may hold does not stand for the class of that name."""
-    # Until somebody has imported the module itself, `from speechbrain.utils import parameter_transfer` gives a stand-in
-    # of another name.
     try:
-        import speechbrain.lobes.models.dual_path
-        import speechbrain.utils.parameter_transfer  # noqa: F401
+        from speechbrain.lobes.models import dual_path
     except ModuleNotFoundError as error:
         raise _missing(error) from error
-    for path in _CLASSES:
-        module, _, name = path.rpartition(".")
-        found = getattr(sys.modules[module], name, None)
-        if not isinstance(found, type) or (found.__module__, found.__qualname__) != (module, name):
-            raise ModelError(f"speechbrain has no class {path}; {_REINSTALL}")
+    for name in hyperparameters.CLASSES:
+        found = getattr(dual_path, name, None)
+        if not isinstance(found, type) or (found.__module__, found.__qualname__) != (hyperparameters.HOME, name):
+            raise ModelError(f"speechbrain has no class {hyperparameters.HOME}.{name}; {_REINSTALL}")
 
 
-def _check_weights(folder: Path, model: Any) -> None:
-    """Raise ModelError if weights are missing: speechbrain would go on with random ones."""
+def _load_weights(path: Path, network: Any) -> None:
+    """Give a network its weights; ModelError if some are missing: speechbrain would go on with random ones."""
     from speechbrain.utils.checkpoints import torch_patched_state_dict_load
 
-    for name in NETWORKS:
-        path = folder / f"{name}.ckpt"
-        lacking = dict(model.mods[name].named_parameters()).keys() - torch_patched_state_dict_load(path).keys()
-        if lacking:
-            raise ModelError(
-                f"{path} lacks {len(lacking)} of the weights that {HYPERPARAMETERS} asks for, such as {min(lacking)}: "
-                "they belong to different models; get the model's files again"
-            )
-
-
-def _whole(path: Path, name: str, value: Any, most: int | None = None) -> int:
-    """Return one of the hyperparameters, which must be a whole number from 1 to most."""
-    if type(value) is not int or value < 1:
-        problem = f"has no {name}" if value is None else f"has a {name} that is no whole number above 0"
-        raise ModelError(f"{path} {problem}, and it cannot be guessed; use the file published with the model")
-    if most is not None and value > most:
+    weights = torch_patched_state_dict_load(path)
+    lacking = dict(network.named_parameters()).keys() - weights.keys()
+    if lacking:
         raise ModelError(
-            f"{path} has {name}: {value}, more than {most}, whose orders cannot all be tried; use a model of {most} or "
-            "fewer speakers"
+            f"{path} lacks {len(lacking)} of the weights that {HYPERPARAMETERS} asks for, such as {min(lacking)}: "
+            "they belong to different models; get the model's files again"
         )
-    return value
+    network.load_state_dict(weights, strict=False)

@@ -36,6 +36,24 @@ ENGLISH_ONLY: Final = frozenset(f"{size}.en.pt" for size in ("tiny", "base", "sm
 PADDING: Final = seconds(0.4)
 """Silence put at both ends of a piece, as in backends/faster_whisper.py."""
 
+_SIZES: Final = {
+    "n_mels": 128,
+    "n_audio_ctx": 1500,
+    "n_audio_state": 2048,
+    "n_audio_head": 64,
+    "n_audio_layer": 64,
+    "n_vocab": 60_000,
+    "n_text_ctx": 448,
+    "n_text_state": 2048,
+    "n_text_head": 64,
+    "n_text_layer": 64,
+}
+"""The most of each size that a checkpoint may name (whisper.model.ModelDimensions); large-v3 has layers of 1280 numbers
+with 20 heads, 32 on each side, and 51,866 tokens."""
+
+_MOST_NUMBERS: Final = 3_000_000_000
+"""Weights in all layers; large-v3 has half as many."""
+
 _FRAME: Final = seconds(0.01)
 _TOKENS_A_SECOND: Final = 12
 _TOKENS_AT_LEAST: Final = 32
@@ -194,14 +212,21 @@ def _check_device(device: str, *, fp16: bool) -> None:
 
 def _open(path: Path, device: str) -> Any:
     """Return the model in path, with the alignment heads of its name."""
+    import torch
     import whisper
 
     try:
-        # An absolute path is never one of the names that whisper downloads.
-        model = whisper.load_model(str(path.resolve()), device=device)
+        # As whisper.load_model does, which makes a network of whatever size a file names, and downloads what has a name
+        # of its own.
+        checkpoint = torch.load(path, map_location=device, weights_only=True)
+        model = whisper.model.Whisper(whisper.model.ModelDimensions(**_sizes(path, checkpoint["dims"])))
+        model.load_state_dict(checkpoint["model_state_dict"])
         heads = whisper._ALIGNMENT_HEADS.get(path.stem)
         if heads is not None:
             model.set_alignment_heads(heads)
+        return model.to(device).eval()
+    except ModelError:
+        raise
     except Exception as error:  # torch, pickle and zipfile each raise their own
         reason = type(error).__name__
         if reason in ("MemoryError", "OutOfMemoryError"):  # the second is torch's, for a GPU
@@ -211,7 +236,24 @@ def _open(path: Path, device: str) -> Any:
         raise ModelError(
             f"'{path}' is not a checkpoint of openai-whisper, or is damaged ({reason}); pull it again"
         ) from error
-    return model.to(device).eval()
+
+
+def _sizes(path: Path, sizes: Any) -> dict[str, int]:
+    """Return the sizes of a checkpoint's network; ModelError if one is beyond all that a Whisper can have."""
+    told = sizes if isinstance(sizes, dict) else {}
+    if told.keys() != _SIZES.keys():
+        raise ModelError(
+            f"'{path}' does not tell the sizes of a Whisper ({', '.join(_SIZES)}), and nothing else; pull it again"
+        )
+    for name, most in _SIZES.items():
+        if type(told[name]) is not int or not 1 <= told[name] <= most:
+            raise ModelError(f"'{path}' has a wrong {name}, expected a number from 1 to {most}; pull it again")
+    # The weights of the layers: an encoder's has 12 matrices of n_state x n_state, a decoder's 16.
+    numbers = 12 * told["n_audio_layer"] * told["n_audio_state"] ** 2
+    numbers += 16 * told["n_text_layer"] * told["n_text_state"] ** 2
+    if numbers > _MOST_NUMBERS:
+        raise ModelError(f"'{path}' asks for {numbers} weights, expected at most {_MOST_NUMBERS}; pull it again")
+    return told
 
 
 def _warm_tokenizer(model: Any) -> None:

@@ -14,6 +14,7 @@ import errno
 import hashlib
 import json
 import logging
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,10 @@ from cascade.errors import ModelError
 log = logging.getLogger(__name__)
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_SHA256: Final = re.compile("[0-9a-f]{64}")
+_COMMIT: Final = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+"""A name on the hub for a state of a repository; it is the name of a folder too."""
+
 _MAKE_ROOM: Final = "free some space, or set CASCADE_MODELS to a folder on a larger disk; the same command goes on"
 
 
@@ -98,16 +103,18 @@ class Store:
 
     def entry(self, model: str, revision: str) -> Entry:
         """Return what is recorded of a model; ModelError if the lock file cannot be read."""
-        held = self._entries().get(f"{model}/{revision}", {})
-        try:
-            files = {
-                str(path): Recorded(str(file["sha256"]), int(file["size"])) for path, file in held["files"].items()
-            }
-            return Entry(held["commit"], files)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            if held:
-                raise self._spoilt() from None
+        entries = self._entries()
+        if f"{model}/{revision}" not in entries:
             return Entry()
+        held = entries[f"{model}/{revision}"]
+        try:
+            files = {path: _recorded(path, file) for path, file in held["files"].items()}
+            commit = held["commit"]
+            if commit is not None and not _COMMIT.fullmatch(commit):
+                raise ValueError("that is no commit")
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise self._spoilt() from None
+        return Entry(commit, files)
 
     def record(self, model: str, revision: str, entry: Entry) -> None:
         """Put an entry in the place of a model's; two processes may do so at once."""
@@ -167,7 +174,7 @@ class Store:
             return {}
         except OSError as error:
             raise ModelError(f"{self.lock_file} cannot be read: {error.strerror}; make it readable") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._spoilt() from None
         if not isinstance(entries, dict):
             raise self._spoilt()
@@ -194,6 +201,14 @@ class Store:
             yield
         finally:
             lock.release()
+
+
+def _recorded(path: str, file: Any) -> Recorded:
+    """Return what the lock file holds of a file; ValueError, KeyError or TypeError if that can be of none."""
+    sha256, size = file["sha256"], file["size"]
+    if not _SHA256.fullmatch(sha256) or type(size) is not int or size < 1:
+        raise ValueError(f"{path} is recorded as no file can be")
+    return Recorded(sha256, size)
 
 
 def sha256_of(path: Path) -> str:
