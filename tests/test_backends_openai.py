@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Literal
 
 import pytest
@@ -537,6 +537,58 @@ def test_waits_are_random_so_that_clients_do_not_come_back_together(load: Ask, t
         for _ in range(6):
             load(server).answer(QUESTION, HEARD)
     assert len(set(time.slept)) == 6
+
+
+@pytest.mark.parametrize(
+    ("play", "settings"),
+    [
+        (fault(429, headers={"retry-after": "100"}), {}),
+        (fault(429, headers={"retry-after": "100"}), {"concurrency": 1}),
+        (Play(hangs=True), {"timeout_s": 100}),
+        (Play(drips="body"), {"timeout_s": 100}),
+        (good("A", usage=COUNTED), {"requests_per_minute": 0.5}),
+        (good("A", usage=COUNTED), {"tokens_per_minute": 10}),
+        (Play(hangs=True), {"timeout_s": 100, "max_cost": 0.15, "price": Price(1000.0, 1000.0, 0.0)}),
+    ],
+    ids=["asks to wait", "one at a time", "hangs", "drips", "few requests", "few tokens", "waits for the cost"],
+)
+def test_no_wait_outlasts_a_stop(load: Ask, play: Play, settings: dict[str, Any]) -> None:
+    """Here the clock is the real one. The last server is asked one question, whose cost the others wait for."""
+    with serving(in_turn(play)) as server:
+        answerer = load(server, clock=None, **settings)
+        with ThreadPoolExecutor(3) as pool:
+            asked = [pool.submit(answerer.answer, question_of(f"{n}?", OPTIONS), HEARD) for n in range(3)]
+            while not server.received:
+                sleep(0.01)
+            sleep(0.2)
+            began = monotonic()
+            answerer.stop()
+            errors = [future.exception() for future in asked]
+        assert monotonic() - began < 20
+        assert [type(error) for error in errors if error] == [NoMoreAnswersError] * len([e for e in errors if e])
+        assert len([error for error in errors if error]) >= 2
+        assert {str(error) for error in errors if error} == {"stopped; nothing more is asked"}
+        sent = len(server.received)
+        with pytest.raises(NoMoreAnswersError, match="stopped"):
+            answerer.answer(QUESTION, HEARD)
+        assert len(server.received) == sent
+        assert answerer.spent.requests == sent
+
+
+def test_what_is_all_but_answered_when_it_is_stopped_is_kept(load: Ask) -> None:
+    came = threading.Event()
+
+    def late(received: Received) -> Play:
+        came.set()
+        sleep(0.2)
+        return good("A", usage=COUNTED)
+
+    with serving(late) as server, ThreadPoolExecutor(1) as pool:
+        answerer = load(server, clock=None)
+        asked = pool.submit(answerer.answer, QUESTION, HEARD)
+        assert came.wait(10)
+        answerer.stop()
+        assert asked.result().choice == 0
 
 
 def test_a_server_that_hangs_is_given_up_in_time(load: Ask) -> None:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Barrier, Event, Lock
+from threading import Barrier, Event, Lock, Timer
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from cascade.answering.questions import Answerer
 from cascade.answering.spending import Spent
 from cascade.config import CascadeConfig
 from cascade.errors import BackendError, NoMoreAnswersError, OutputError
-from cascade.output.journal import JOURNAL, locked
+from cascade.output.journal import JOURNAL, locked, read_journal
 from cascade.pipeline import Cascade
 from cascade.shbench.plan import Plan, Shard, make_plan
 from cascade.shbench.results import Results, merge, run_plan
@@ -487,11 +487,12 @@ def test_questions_under_way_when_it_ends_are_kept(
 
 @dataclass
 class Chat:
-    """Loads a cascade around fakes with the real client of a server, which loses no time by waiting."""
+    """Loads a cascade around fakes with the real client of a server, which loses no time by waiting unless it waits."""
 
     url: str
     max_cost: float | None = None
     hearings: int = 0
+    waits: bool = False
 
     def load(self, config: CascadeConfig) -> Cascade:
         from cascade.answering.chat import load_prompts
@@ -508,7 +509,7 @@ class Chat:
             timeout_s=10,
             max_cost=self.max_cost,
             prices={(openai.host_of(self.url), "gpt-4o"): Price(1e6, 1e6, 1e6)},
-            clock=Clock(sleep=lambda duration_s: None),
+            clock=None if self.waits else Clock(sleep=lambda duration_s: None),
         )
         chat = self
 
@@ -576,6 +577,37 @@ def test_a_server_that_is_not_there_ends_a_run_after_one_hearing(folder: Path, t
     assert "was never reached: no connection (ConnectionRefusedError)" in str(results.stopped)
     assert (results.stopped.recordings, results.stopped.questions, chat.hearings) == (4, 48, 1)
     assert not results.failed
+
+
+def test_ctrl_c_ends_a_run_while_a_server_asks_to_wait(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed (extra 'chat')")
+    pytest.importorskip("tenacity", reason="the package tenacity is not installed (extra 'chat')")
+    from cascade.settings import ExtractiveSettings
+
+    monkeypatch.setattr(ExtractiveSettings, "questions_at_once", 3)
+    pressed_s: list[float] = []
+
+    def press() -> None:
+        pressed_s.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def busy(received: Received) -> Play:
+        if len(server.received) == 1:
+            return good("B")
+        if len(server.received) == 2:
+            Timer(0.3, press).start()
+        return fault(429, headers={"retry-after": "100"})
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with serving(busy) as server, pytest.raises(KeyboardInterrupt):
+            run_plan(tones.plan_of(folder), tmp_path, Watch(), load=Chat(server.url, waits=True).load)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - pressed_s[0] < 20
+    assert [entry["kind"] for entry in read_journal(tmp_path).values()].count("answer") == 1
 
 
 # --- what changes meanwhile -------------------------------------------------------------------------------------------

@@ -257,6 +257,12 @@ class Budget:
                 self._spent = replace(self._spent, unsure_cost=self._spent.unsure_cost + reserved)
             self._changed.notify_all()
 
+    def stop(self, why: str) -> None:
+        """Let nothing more out, whoever waits for it; why is what they are told."""
+        with self._changed:
+            self._full = self._full or why
+            self._changed.notify_all()
+
     def answered(self, *, from_cache: bool) -> None:
         """Count a reply."""
         with self._changed:

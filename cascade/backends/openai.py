@@ -47,7 +47,7 @@ from cascade.answering.chat import (
     request_key,
 )
 from cascade.answering.faults import NO_COMPLETION, FaultError, Kind, fault_of
-from cascade.answering.pacing import Clock, Health, Pace
+from cascade.answering.pacing import Clock, Halt, Health, Pace
 from cascade.answering.spending import Budget, Price, Prices, Spent, Usage, usage_of
 from cascade.backends.bounded import Client
 from cascade.errors import (
@@ -80,6 +80,8 @@ LONGEST_WAIT_S: Final = 30.0
 
 LONGEST_RETRY_AFTER_S: Final = 120.0
 """A server that asks for a longer wait is given up: it means a limit for hours or a day, and nobody waits for that."""
+
+STOPPED: Final = "stopped; nothing more is asked"
 
 MESSAGE_TOKENS: Final = 64
 """More than any server's chat template adds to a single message."""
@@ -139,9 +141,11 @@ def load(
     client = _client(url, api_key(url, variable), timeout_s)
     if readable := who_can_read(url, variable):
         log.warning("%s", readable)
-    clock = clock or Clock()
+    halt = Halt()
+    clock = clock or Clock(sleep=halt.sleep)
     answerer = OpenAIAnswerer(
         client.create,
+        client.stop,
         server=url,
         model=model,
         prompts=prompts,
@@ -153,6 +157,7 @@ def load(
         budget=budget,
         cache=cache,
         clock=clock,
+        halt=halt,
     )
     weakref.finalize(answerer, client.close)
     return answerer
@@ -303,6 +308,7 @@ class OpenAIAnswerer:
     def __init__(
         self,
         create: Create,
+        end_requests: Callable[[], None],
         *,
         server: str,
         model: str,
@@ -315,8 +321,10 @@ class OpenAIAnswerer:
         budget: Budget,
         cache: ReplyCache | None,
         clock: Clock,
+        halt: Halt,
     ) -> None:
         self._create = create
+        self._end_requests = end_requests
         self._server = server
         self._model = model
         self._prompts = prompts
@@ -328,6 +336,7 @@ class OpenAIAnswerer:
         self._budget = budget
         self._cache = cache
         self._clock = clock
+        self._halt = halt
         self._health = Health()
         self._no_logprobs = False
 
@@ -335,6 +344,16 @@ class OpenAIAnswerer:
     def spent(self) -> Spent:
         """Requests, tokens and cost so far."""
         return self._budget.spent
+
+    def stop(self) -> None:
+        """End all waits, and all requests that are not answered at once; nothing more is asked then.
+
+        What a request that is ended may cost counts as not sure.
+        """
+        self._health.doom(STOPPED)
+        self._budget.stop(STOPPED)
+        self._halt.call()
+        self._end_requests()
 
     def request(self, question: Question, transcript: Transcript) -> dict[str, Any]:
         """Return all that the server would be sent, without sending it."""
@@ -462,6 +481,8 @@ class OpenAIAnswerer:
             raise
         except Exception as error:  # the client's own, TimeoutError, and ValueError for a body that is no JSON
             fault = fault_of(error, request, self._clock.now)
+        if self._halt.called:
+            raise NoMoreAnswersError(STOPPED)
         # Raised out here so that the client's exception, which holds prompt and reply, is not chained to this one.
         raise fault
 

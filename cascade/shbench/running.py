@@ -199,8 +199,11 @@ def _do(
                 ended = ended or error
             elif error is not None:
                 yield Failed(recording.name, error)
+    except BaseException:
+        cascade.stop()  # after Ctrl-C, and on a full disk, nobody waits for a server
+        raise
     finally:
-        pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for questions that were not asked yet
+        pool.shutdown(cancel_futures=True)  # nor for questions that were not asked yet
         ledger.note()
     if ended is not None:
         raise ended
