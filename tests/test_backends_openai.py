@@ -6,7 +6,9 @@ import gc
 import json
 import logging
 import math
+import os
 import random
+import subprocess
 import sys
 import threading
 import traceback
@@ -580,7 +582,7 @@ def test_what_is_all_but_answered_when_it_is_stopped_is_kept(load: Ask) -> None:
 
     def late(received: Received) -> Play:
         came.set()
-        sleep(0.2)
+        sleep(0.1)
         return good("A", usage=COUNTED)
 
     with serving(late) as server, ThreadPoolExecutor(1) as pool:
@@ -904,6 +906,37 @@ def test_a_count_that_cannot_be_is_not_believed(load: Ask, time: FakeTime, usage
     assert answerer.spent.unsure_cost == pytest.approx(2 * (len(prompt) + openai.MESSAGE_TOKENS + 16))
 
 
+def test_a_server_that_does_not_heed_the_longest_reply_is_booked_by_its_own_count(load: Ask, time: FakeTime) -> None:
+    """A reply may take 16 tokens, a cent each, and takes 5000: after one, nothing fits under the limit any more."""
+    counted = {"prompt_tokens": 100, "completion_tokens": 5_000}
+    with serving(in_turn(good("A", usage=counted))) as server:
+        answerer = load(server, tokens_per_minute=6_000, price=Price(0, 0, 1e4), max_cost=60.0)
+        assert answerer.answer(QUESTION, HEARD).choice == 0
+        for _ in range(3):
+            with pytest.raises(NoMoreAnswersError, match="passes --max-cost"):
+                answerer.answer(QUESTION, HEARD)
+    assert len(server.received) == 1
+    assert (answerer.spent.cost, answerer.spent.unsure_cost) == (50.0, 0)
+    assert sum(time.slept) < 60
+
+
+@pytest.mark.parametrize("error", [True, False])
+@pytest.mark.parametrize("text", ["", "A"])
+def test_a_failure_within_a_completion_is_no_answer_and_is_tried_again(load: Ask, error: bool, text: str) -> None:
+    """As OpenRouter says it."""
+    fields = json.loads(good(text, finish="error" if not error else "stop").body)
+    if error:
+        fields["choices"][0]["error"] = {"code": 502, "message": f"died: {SAID}"}
+    broken = Play(body=json.dumps(fields).encode())
+    with serving(in_turn(broken, good("B"))) as server:
+        assert load(server).answer(QUESTION, HEARD).choice == 1
+        assert len(server.received) == 2
+    told = r"says that the model's server failed( \(HTTP 502\))?; trying again did not help"
+    with serving(in_turn(broken)) as server, pytest.raises(BackendError, match=told) as caught:
+        load(server, max_retries=1).answer(QUESTION, HEARD)
+    assert SAID not in shown(caught.value)
+
+
 def test_no_more_requests_than_places_are_under_way(load: Ask) -> None:
     under_way, most = Counter[str](), []
     lock = threading.Lock()
@@ -1162,3 +1195,29 @@ def test_llama_cpps_server_is_asked_by_the_real_client(load: Ask, tmp_path: Path
     long = Transcript.of([Utterance(Span(0, 16000), "main", "word " * 3000, (), ADMITTED)])
     with pytest.raises(BackendError, match=r"too long for 'smollm2' \(HTTP 400, exceed_context_size_error\)"):
         answerer.answer(QUESTION, long)
+
+
+LOGGING = """
+import logging, sys
+from cascade.answering.chat import ChatPrompts
+from cascade.answering.prompts import Prompt
+from cascade.answering.questions import question_of
+from cascade.backends import openai
+from cascade.types import Transcript
+answerer = openai.load("gpt-4o", prompts=ChatPrompts(Prompt("nobody shows this"), Prompt("")), base_url=sys.argv[1])
+print(answerer.answer(question_of("Who?", ("a", "b")), Transcript()).choice)
+print({logging.getLogger(name).level for name in ("openai", "httpx", "httpcore")})
+"""
+
+
+def test_a_prompt_is_not_logged_where_the_environment_wants_the_clients_log() -> None:
+    counted = {"prompt_tokens": 10, "completion_tokens": 1}
+    with serving(in_turn(good("B", usage=counted))) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", LOGGING, server.url],
+            env={**os.environ, "OPENAI_LOG": "debug", "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n{30}\n", "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -143,3 +145,26 @@ def test_what_each_recordings_answers_took_is_told_apart(recordings: list[Path],
     spent = [result.heard.spent for result in ran(recordings, tmp_path / "out", _load) if result.heard is not None]
     assert [(one.requests, one.prompt_tokens, one.cost) for one in spent if one] == [(2, 1, 1), (2, 5, 1), (2, 9, 1)]
     assert all(result.heard.spent is None for result in ran(recordings, None, no_more(9)) if result.heard is not None)
+
+
+def test_what_cannot_be_written_is_one_line_and_costs_neither_what_was_heard_nor_the_others(
+    recordings: list[Path], tmp_path: Path
+) -> None:
+    """An answerer whose cost no JSON can hold, which no check foresees."""
+
+    class Endless:
+        spent = Spent(cost=0.0)
+
+        def answer(self, question: Question, transcript: Transcript) -> Answer:
+            self.spent = Spent(requests=self.spent.requests + 1, cost=math.inf if self.spent.requests < 2 else 1.0)
+            return Answer("Yes.", Outcome.ANSWERED)
+
+    def _load(config: CascadeConfig, mode: Mode) -> Cascade:
+        return Cascade(cascade_of(config, Models(), mode)._stages, Endless(), mode=mode)
+
+    first, *_, last = ran(recordings, tmp_path / "out", _load)
+    assert isinstance(first, Failed)
+    assert re.fullmatch("writing '.*scene 0' failed with ValueError at .*", str(first.error))
+    assert first.heard is not None
+    assert [answer.text for _, answer in first.heard.answers] == ["Yes.", "Yes."]
+    assert isinstance(last, Done)

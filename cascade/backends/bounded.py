@@ -26,7 +26,7 @@ CONNECT_S: Final = 10.0
 GRACE_S: Final = 10.0
 """How much later than its deadline a request is given up if the event loop itself does not come to it."""
 
-STOP_S: Final = 0.5
+STOP_S: Final = 1.0
 """How long requests that are under way may still take when they are told to end: most are answered by then."""
 
 _ACCOUNT: Final = ("OpenAI-Organization", "OpenAI-Project")

@@ -6,7 +6,8 @@ Each thing that can go wrong has one outcome:
     429, 408, 409, 425, 5xx, not all of an   tried again, later and later, when the server says so if it does; given up
     answer in time, a connection that        after `max_retries`. When DEAD_AFTER or SILENT_AFTER questions in a row
     breaks, a body that is too large or no   were given up, the server is taken for dead: nothing more is asked
-    chat completion
+    chat completion, or one that says that
+    it was broken off
     no quota, 401, 402, 403, 404, redirects  nothing more is asked
     the cost could pass `max_cost`           nothing more is asked
     a prompt that is too long, other 4xx     this question fails; so it does where the server shortened the prompt
@@ -36,6 +37,7 @@ from typing import Any, Final, final
 from urllib.parse import urlsplit
 
 from cascade.answering.chat import (
+    BrokenOffError,
     ChatPrompts,
     Reply,
     ReplyCache,
@@ -133,9 +135,12 @@ def load(
     Raises:
         MissingExtraError: The package `openai` or `tenacity` is not installed.
         NotReadyError: There is no key where one is needed.
-        ConfigError: The address is none, or a limit on the cost is given for a model without a price.
+        ConfigError: The address is none, api_key_env names no variable, or a limit on the cost is given for a model
+            without a price.
     """
     url = check_url(base_url)
+    if api_key_env is not None and not is_variable(api_key_env):
+        raise ConfigError(f"api_key_env: {NO_VARIABLE}")
     budget = Budget(price or (prices or {}).get((host_of(url), model)), max_cost)
     variable = key_variable(url, api_key_env)
     client = _client(url, api_key(url, variable), timeout_s)
@@ -225,6 +230,25 @@ def key_variable(url: str, named: str | None) -> str | None:
     return named or (KEY_VARIABLE if is_openai(url) else None)
 
 
+NO_VARIABLE: Final = (
+    "expected the name of an environment variable, such as OPENAI_API_KEY, in capitals, and not the key itself"
+)
+
+_LONGEST_NAME: Final = 64
+_RANDOM = re.compile(r"(?=[A-Z]*[0-9])[A-Z0-9]{16,}")
+
+
+def is_variable(name: str) -> bool:
+    """Tell whether a text can be shown as the name of an environment variable, since it does not look like a key.
+
+    A key put there by mistake would be printed as a name. Most have small letters; others are long, or have many
+    letters and digits in a row.
+    """
+    if len(name) > _LONGEST_NAME or not re.fullmatch("[A-Z_][A-Z0-9_]*", name):
+        return False
+    return not any(_RANDOM.fullmatch(word) for word in name.split("_"))
+
+
 def is_openai(url: str) -> bool:
     """Tell whether a server is OpenAI's own, and nobody can stand between."""
     return url.lower().startswith("https://") and host_of(url) in ("api.openai.com", "api.openai.com:443")
@@ -289,13 +313,15 @@ def _client(url: str, key: str, timeout_s: float) -> Client:
     try:
         import tenacity  # noqa: F401
 
-        # Some releases log whole requests when the program logs at DEBUG.
-        logging.getLogger("openai").setLevel(logging.WARNING)
-        return Client(url, key, timeout_s, is_openai=is_openai(url))
+        client = Client(url, key, timeout_s, is_openai=is_openai(url))
     except ModuleNotFoundError as error:
         raise MissingExtraError(str(error.name), "chat") from None
     except ValueError:
         raise ConfigError(NO_ADDRESS) from None
+    # Some releases log whole requests when the program logs at DEBUG, or OPENAI_LOG says so, which is read on import.
+    for name in ("openai", "httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return client
 
 
 # --- asking -----------------------------------------------------------------------------------------------------------
@@ -452,7 +478,7 @@ class OpenAIAnswerer:
             usage, billed = None, True
             try:
                 completion = self._send(request)
-                usage = usage_of(completion, most)
+                usage = usage_of(completion)
                 reply = _whole_reply(completion, usage, prompt)
             except FaultError as fault:
                 billed = fault.billed
@@ -464,7 +490,8 @@ class OpenAIAnswerer:
         self._health.heard()
         self._budget.answered(from_cache=False)
         if usage is not None:
-            self._pace.correct(usage.prompt + usage.completion - guess)
+            # No more than was possible: else a server that counts wrongly would hold up the next question for ever.
+            self._pace.correct(min(usage.prompt + usage.completion, most.prompt + most.completion) - guess)
         return reply
 
     def _check(self) -> None:
@@ -579,12 +606,12 @@ def _whole_reply(completion: Mapping[str, Any], usage: Usage | None, prompt: str
     if usage is not None and usage.prompt < 0.9 * words:
         raise FaultError(Kind.TOO_LONG, f"it read {usage.prompt} tokens of {words} words", billed=True)
     try:
-        reply = reply_of(completion)
+        return reply_of(completion)
+    except BrokenOffError as error:
+        fault = str(error)
     except ValueError:
-        reply = None
-    if reply is None:
-        raise FaultError(Kind.PASSING, NO_COMPLETION, billed=True)
-    return reply
+        fault = NO_COMPLETION
+    raise FaultError(Kind.PASSING, fault, billed=True)
 
 
 def _asks_too_long(state: Any) -> bool:
