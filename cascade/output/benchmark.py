@@ -90,7 +90,7 @@ def _finish_putting_aside(out: Path) -> Path | None:
     if not os.path.lexists(out / MOVING):
         return None
     noted = _noted(out)
-    folder = out / noted["to"]
+    folder = out / str(noted["to"])
     if folder.is_symlink():
         raise OutputError(f"'{folder}' is a link to another place; remove it, or give another --out")
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -185,6 +185,7 @@ def _describes(found: Mapping[str, Any]) -> bool:
         and isinstance(made.get("shard", 0), str | None)
         and all(type(number) is int for number in _list_in(found, "items"))
         and isinstance(found["items"], list)
+        and isinstance(found["limit"], int | None)
     )
 
 

@@ -78,9 +78,7 @@ def read_plain(path: Path) -> bytes:
 
 def is_plain_name(name: object) -> bool:
     """Tell whether something is the name of a file, not a path that may lead elsewhere."""
-    return (
-        isinstance(name, str) and name.isprintable() and name not in ("", ".", "..") and not set(name) & set('/\\:')
-    )
+    return isinstance(name, str) and name.isprintable() and name not in ("", ".", "..") and not set(name) & set("/\\:")
 
 
 def sync(folder: Path) -> None:
