@@ -553,7 +553,8 @@ def main() -> None:
         sys.exit(UNUSABLE)
     except OSError as error:
         with suppress(OSError):
-            notes.print(f"error: the output cannot be written: {error.strerror}")
+            what = "the output cannot be written" if error.filename is None else f"'{error.filename}' cannot be used"
+            notes.print(_plain(f"error: {what}: {error.strerror or error}"))
         sys.exit(UNUSABLE)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

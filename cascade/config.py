@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from cascade.errors import ConfigError
 from cascade.output.enrolments import EncoderVersion, find
@@ -39,6 +40,7 @@ from cascade.settings import (
     ShowPromptSettings,
     StreamSettings,
     stages_by_name,
+    without_nul,
 )
 from cascade.types import AdmittedTurn, Answer, AudioChunk, Mode, SpeakerTurn, Utterance
 
@@ -54,6 +56,8 @@ class BenchmarkSettings(BaseModel):
     """
 
     model_config = STRICT
+
+    _whole = field_validator("*")(without_nul)
 
     data: FilePath = Field(default_factory=lambda: data_folder("benchmarks") / "shmini" / "questions.json")
     audio: FilePath = Field(default_factory=lambda: data_folder("benchmarks") / "shmini")
@@ -139,6 +143,8 @@ class CascadeConfig(BaseModel):
 
     def with_max_cost(self, max_cost: float) -> CascadeConfig:
         """Return the same configuration with a limit on what its answers may cost, in US dollars."""
+        if not 0 <= max_cost < math.inf:
+            raise ConfigError(f"a limit on the cost was given that is none, {max_cost}; give US dollars, such as 2.50")
         return self._with_answerer(
             lambda chat: chat.model_copy(update={"max_cost": max_cost}), "has no answerer that costs money"
         )

@@ -20,6 +20,7 @@ from typing import Any, Never, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from cascade.answering.pacing import Stops
 from cascade.answering.questions import Answerer, question_of
 from cascade.answering.spending import Limited, Spends, Spent
 from cascade.config import CascadeConfig
@@ -333,3 +334,8 @@ class Cascade:
         asked = question_of(question) if isinstance(question, str) else question
         answerer, transcript = self._answerer, self.transcript
         return guarded("the answerer", lambda: answerer.answer(asked, transcript))
+
+    def stop(self) -> None:
+        """Let no question wait for a server any longer, in whatever thread, nor any later one."""
+        if isinstance(self._answerer, Stops):
+            self._answerer.stop()

@@ -93,7 +93,7 @@ def run(
         try:
             heard, unanswered = guarded("hearing it", partial(_hear, cascade, recording, questions, watch, provenance))
             if folder is not None:
-                write(folder, heard)
+                guarded(f"writing '{folder}'", partial(write, folder, heard))
         except CascadeError as error:
             yield Failed(recording, error, heard)
         else:

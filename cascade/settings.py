@@ -74,12 +74,23 @@ StageMaker: TypeAlias = Callable[[Mode], Stage[Any, Any]]
 
 _CLUSTERING, _GATE = ClusteringSettings(), GateSettings()
 
-STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, strict=True)
-"""YAML has the types already. Laxer, `always: off` would mean false, and `threshold: true` 1.0."""
+STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, strict=True, allow_inf_nan=False)
+"""YAML has the types already. Laxer, `always: off` would mean false, and `threshold: true` 1.0.
+
+No setting is infinite or no number: neither can be written as JSON, and a limit that is none is left out.
+"""
 
 
 FilePath = Annotated[Path, Strict(False)]
 """A path is text in YAML."""
+
+
+def without_nul(value: object) -> object:
+    """Return a setting as it is; ValueError where a text or a path, or one of several, has what no path can have."""
+    texts = value if isinstance(value, tuple) else (value,)
+    if any(isinstance(text, str | Path) and "\0" in str(text) for text in texts):
+        raise ValueError("expected text without a NUL character")
+    return value
 
 
 class Settings(BaseModel):
@@ -94,6 +105,8 @@ class Settings(BaseModel):
     """Keys that say how the work is done and do not change what comes of it."""
 
     use: str
+
+    _whole = field_validator("*")(without_nul)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -701,9 +714,17 @@ class PriceSettings(BaseModel):
 
     model_config = STRICT
 
-    input: float = Field(ge=0, lt=MILLION, allow_inf_nan=False)
-    output: float = Field(ge=0, lt=MILLION, allow_inf_nan=False)
-    cached_input: float | None = Field(None, ge=0, lt=MILLION, allow_inf_nan=False)
+    input: float = Field(ge=0, lt=MILLION)
+    output: float = Field(ge=0, lt=MILLION)
+    cached_input: float | None = Field(None, ge=0, lt=MILLION)
+
+    @field_validator("cached_input")
+    @classmethod
+    def _is_no_dearer(cls, cached_input: float | None, info: ValidationInfo) -> float | None:
+        others = info.data.get("input")  # not there if it is wrong itself
+        if cached_input is not None and others is not None and cached_input > others:
+            raise ValueError(f"expected at most what other tokens cost, {others}, got {cached_input}")
+        return cached_input
 
     @property
     def price(self) -> Price:
@@ -737,11 +758,11 @@ class OpenAISettings(AnswererSettings):
     use: Literal["openai"]
     model: str = Field("gpt-4o", min_length=1)
     base_url: str | None = None
-    api_key_env: str | None = Field(None, pattern="^[A-Za-z_][A-Za-z0-9_]*$")
+    api_key_env: str | None = None
     concurrency: int = Field(openai.CONCURRENCY, ge=1, le=256)
-    requests_per_minute: float | None = Field(None, gt=0)
-    tokens_per_minute: float | None = Field(None, gt=0)
-    timeout_s: float = Field(openai.TIMEOUT_S, gt=0, le=3600)
+    requests_per_minute: float | None = Field(None, ge=0.01)
+    tokens_per_minute: float | None = Field(None, ge=1)
+    timeout_s: float = Field(openai.TIMEOUT_S, ge=0.1, le=3600)
     max_retries: int = Field(openai.MAX_RETRIES, ge=0, le=100)
     max_cost: float | None = Field(None, ge=0)
     price: PriceSettings | None = None
@@ -761,6 +782,13 @@ class OpenAISettings(AnswererSettings):
     def seen_from(self, folder: Path) -> Self:
         """Return these settings with the cache in a folder."""
         return self.model_copy(update={"cache": None if self.cache is None else folder / self.cache})
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _is_no_key(cls, name: str | None) -> str | None:
+        if name is not None and not openai.is_variable(name):
+            raise ValueError(openai.NO_VARIABLE)
+        return name
 
     @property
     def questions_at_once(self) -> int:

@@ -79,7 +79,7 @@ def good(
 ) -> Play:
     """Play a completion; letters are log-probabilities of what could have been its only token.
 
-    usage is by default what a prompt of cascade's takes; for a prompt of a few words it is more than is believed.
+    usage is by default what a prompt of cascade's takes.
     """
     message = {"role": "assistant", "content": text, "refusal": refusal}
     choice: dict[str, Any] = {"index": 0, "finish_reason": finish, "message": message, "logprobs": None}

@@ -149,6 +149,10 @@ def read(reply: str, question: Question) -> tuple[int | None, Outcome]:
         ("The audio doesn't mention it, so it's hard to choose. But if we have to pick one, I'd say it's D.", D),
         # thoughts, and turns that the model made up
         ("<think>Is it A? Or B?</think>C", C),
+        ("◁think▷Is it A? Or B?◁/think▷C", C),
+        ("<|channel|>final<|message|>C", C),
+        ("<|channel|>analysis<|message|>Answer: A?<|end|><|start|>assistant<|channel|>final<|message|>C", C),
+        ("<|channel|>final <|constrain|>json<|message|>C<|return|>", C),
         ("B\nHuman: What about C?\nAnswer: C", B),
         ("B\n\nHuman: I'm sorry, but I can't share that", B),
         ("B\nI'm sorry, but I can't disclose personal details", B),
@@ -422,7 +426,10 @@ def test_nothing_is_read_where_nothing_is_chosen(reply: str) -> None:
     assert read(reply, CITIES) == (None, UNPARSED)
 
 
-@pytest.mark.parametrize("reply", ["", "  \n", "**", "<think>Is it A", "\u200b"])
+@pytest.mark.parametrize(
+    "reply",
+    ["", "  \n", "**", "<think>Is it A", "◁think▷Is it A", "<|channel|>analysis<|message|>A", "\u200b"],
+)
 def test_an_empty_reply_is_empty(reply: str) -> None:
     assert read(reply, CITIES) == (None, EMPTY)
 

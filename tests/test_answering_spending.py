@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cascade.answering.spending import Budget, Price, Spent, Usage, read_prices, total_of, usage_of
+from cascade.answering.spending import MOST_COUNTED, Budget, Price, Spent, Usage, read_prices, total_of, usage_of
 from cascade.errors import ConfigError, NoMoreAnswersError
 from cascade.packaged import data_folder
 
@@ -86,16 +86,27 @@ def test_cached_tokens_are_cheaper() -> None:
         ({"prompt_tokens": 9.5, "completion_tokens": 1}, None),
         ({"prompt_tokens": True, "completion_tokens": 1}, None),
         ({"prompt_tokens": 100, "completion_tokens": 16}, Usage(100, 0, 16)),
-        ({"prompt_tokens": 101, "completion_tokens": 1}, None),
-        ({"prompt_tokens": 9, "completion_tokens": 17}, None),
-        ({"prompt_tokens": 10**9, "completion_tokens": 2}, None),
+        ({"prompt_tokens": 9, "completion_tokens": 5_000}, Usage(9, 0, 5_000)),
+        ({"prompt_tokens": MOST_COUNTED, "completion_tokens": MOST_COUNTED}, Usage(MOST_COUNTED, 0, MOST_COUNTED)),
+        ({"prompt_tokens": MOST_COUNTED + 1, "completion_tokens": 2}, None),
+        ({"prompt_tokens": 9, "completion_tokens": -1}, None),
         ({"prompt_tokens": 9, "completion_tokens": 10**400}, None),
         (None, None),
         ("many", None),
     ],
 )
 def test_only_what_can_be_right_is_counted(counted: Any, expected: Usage | None) -> None:
-    assert usage_of({"usage": counted}, Usage(100, completion=16)) == expected
+    assert usage_of({"usage": counted}) == expected
+
+
+def test_what_a_server_took_beyond_what_it_may_is_booked_and_expected_again() -> None:
+    """A request may take $0.004 here; one takes $20, and so may the next."""
+    budget = Budget(PRICE, 50.0)
+    for _ in range(2):
+        budget.settle(budget.reserve(Usage(0, 0, 1_000)), Usage(0, 0, 5_000_000), billed=True)
+    assert budget.spent.cost == pytest.approx(40)
+    with pytest.raises(NoMoreAnswersError, match=r"could cost up to \$20.0000, which .* \$40.0000 are spent"):
+        budget.reserve(Usage(0, 0, 1_000))
 
 
 def test_a_limit_needs_a_price() -> None:
@@ -160,6 +171,10 @@ def test_the_packaged_prices_have_what_the_paper_asks() -> None:
         ("- {server: a, models: [b], input: 1, output: 1, source: c, date: d, more: 3}", "price 1: expected the keys"),
         ("- {server: a, models: [b], input: -1, output: 1, source: c, date: d}", "expected US dollars"),
         ("- {server: a, models: [b], input: .nan, output: 1, source: c, date: d}", "expected US dollars"),
+        (
+            "- {server: a, models: [b], input: 1, cached_input: 2, output: 1, source: c, date: d}",
+            "cached_input to be at",
+        ),
         ("- {server: a, models: b, input: 1, output: 1, source: c, date: d}", "a list of names"),
         ("- [", "cannot be read as YAML"),
     ],

@@ -6,7 +6,9 @@ import gc
 import json
 import logging
 import math
+import os
 import random
+import subprocess
 import sys
 import threading
 import traceback
@@ -18,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Literal
 
 import pytest
@@ -539,6 +541,58 @@ def test_waits_are_random_so_that_clients_do_not_come_back_together(load: Ask, t
     assert len(set(time.slept)) == 6
 
 
+@pytest.mark.parametrize(
+    ("play", "settings"),
+    [
+        (fault(429, headers={"retry-after": "100"}), {}),
+        (fault(429, headers={"retry-after": "100"}), {"concurrency": 1}),
+        (Play(hangs=True), {"timeout_s": 100}),
+        (Play(drips="body"), {"timeout_s": 100}),
+        (good("A", usage=COUNTED), {"requests_per_minute": 0.5}),
+        (good("A", usage=COUNTED), {"tokens_per_minute": 10}),
+        (Play(hangs=True), {"timeout_s": 100, "max_cost": 0.15, "price": Price(1000.0, 1000.0, 0.0)}),
+    ],
+    ids=["asks to wait", "one at a time", "hangs", "drips", "few requests", "few tokens", "waits for the cost"],
+)
+def test_no_wait_outlasts_a_stop(load: Ask, play: Play, settings: dict[str, Any]) -> None:
+    """Here the clock is the real one. The last server is asked one question, whose cost the others wait for."""
+    with serving(in_turn(play)) as server:
+        answerer = load(server, clock=None, **settings)
+        with ThreadPoolExecutor(3) as pool:
+            asked = [pool.submit(answerer.answer, question_of(f"{n}?", OPTIONS), HEARD) for n in range(3)]
+            while not server.received:
+                sleep(0.01)
+            sleep(0.2)
+            began = monotonic()
+            answerer.stop()
+            errors = [future.exception() for future in asked]
+        assert monotonic() - began < 20
+        assert [type(error) for error in errors if error] == [NoMoreAnswersError] * len([e for e in errors if e])
+        assert len([error for error in errors if error]) >= 2
+        assert {str(error) for error in errors if error} == {"stopped; nothing more is asked"}
+        sent = len(server.received)
+        with pytest.raises(NoMoreAnswersError, match="stopped"):
+            answerer.answer(QUESTION, HEARD)
+        assert len(server.received) == sent
+        assert answerer.spent.requests == sent
+
+
+def test_what_is_all_but_answered_when_it_is_stopped_is_kept(load: Ask) -> None:
+    came = threading.Event()
+
+    def late(received: Received) -> Play:
+        came.set()
+        sleep(0.1)
+        return good("A", usage=COUNTED)
+
+    with serving(late) as server, ThreadPoolExecutor(1) as pool:
+        answerer = load(server, clock=None)
+        asked = pool.submit(answerer.answer, QUESTION, HEARD)
+        assert came.wait(10)
+        answerer.stop()
+        assert asked.result().choice == 0
+
+
 def test_a_server_that_hangs_is_given_up_in_time(load: Ask) -> None:
     with serving(in_turn(Play(hangs=True))) as server:
         with pytest.raises(BackendError, match=r"no answer in time \(\w+\); trying again did not help"):
@@ -852,6 +906,37 @@ def test_a_count_that_cannot_be_is_not_believed(load: Ask, time: FakeTime, usage
     assert answerer.spent.unsure_cost == pytest.approx(2 * (len(prompt) + openai.MESSAGE_TOKENS + 16))
 
 
+def test_a_server_that_does_not_heed_the_longest_reply_is_booked_by_its_own_count(load: Ask, time: FakeTime) -> None:
+    """A reply may take 16 tokens, a cent each, and takes 5000: after one, nothing fits under the limit any more."""
+    counted = {"prompt_tokens": 100, "completion_tokens": 5_000}
+    with serving(in_turn(good("A", usage=counted))) as server:
+        answerer = load(server, tokens_per_minute=6_000, price=Price(0, 0, 1e4), max_cost=60.0)
+        assert answerer.answer(QUESTION, HEARD).choice == 0
+        for _ in range(3):
+            with pytest.raises(NoMoreAnswersError, match="passes --max-cost"):
+                answerer.answer(QUESTION, HEARD)
+    assert len(server.received) == 1
+    assert (answerer.spent.cost, answerer.spent.unsure_cost) == (50.0, 0)
+    assert sum(time.slept) < 60
+
+
+@pytest.mark.parametrize("error", [True, False])
+@pytest.mark.parametrize("text", ["", "A"])
+def test_a_failure_within_a_completion_is_no_answer_and_is_tried_again(load: Ask, error: bool, text: str) -> None:
+    """As OpenRouter says it."""
+    fields = json.loads(good(text, finish="error" if not error else "stop").body)
+    if error:
+        fields["choices"][0]["error"] = {"code": 502, "message": f"died: {SAID}"}
+    broken = Play(body=json.dumps(fields).encode())
+    with serving(in_turn(broken, good("B"))) as server:
+        assert load(server).answer(QUESTION, HEARD).choice == 1
+        assert len(server.received) == 2
+    told = r"says that the model's server failed( \(HTTP 502\))?; trying again did not help"
+    with serving(in_turn(broken)) as server, pytest.raises(BackendError, match=told) as caught:
+        load(server, max_retries=1).answer(QUESTION, HEARD)
+    assert SAID not in shown(caught.value)
+
+
 def test_no_more_requests_than_places_are_under_way(load: Ask) -> None:
     under_way, most = Counter[str](), []
     lock = threading.Lock()
@@ -1110,3 +1195,29 @@ def test_llama_cpps_server_is_asked_by_the_real_client(load: Ask, tmp_path: Path
     long = Transcript.of([Utterance(Span(0, 16000), "main", "word " * 3000, (), ADMITTED)])
     with pytest.raises(BackendError, match=r"too long for 'smollm2' \(HTTP 400, exceed_context_size_error\)"):
         answerer.answer(QUESTION, long)
+
+
+LOGGING = """
+import logging, sys
+from cascade.answering.chat import ChatPrompts
+from cascade.answering.prompts import Prompt
+from cascade.answering.questions import question_of
+from cascade.backends import openai
+from cascade.types import Transcript
+answerer = openai.load("gpt-4o", prompts=ChatPrompts(Prompt("nobody shows this"), Prompt("")), base_url=sys.argv[1])
+print(answerer.answer(question_of("Who?", ("a", "b")), Transcript()).choice)
+print({logging.getLogger(name).level for name in ("openai", "httpx", "httpcore")})
+"""
+
+
+def test_a_prompt_is_not_logged_where_the_environment_wants_the_clients_log() -> None:
+    counted = {"prompt_tokens": 10, "completion_tokens": 1}
+    with serving(in_turn(good("B", usage=counted))) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", LOGGING, server.url],
+            env={**os.environ, "OPENAI_LOG": "debug", "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n{30}\n", "")

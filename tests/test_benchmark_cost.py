@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cascade.answering.chat import Sampling, load_prompts
-from cascade.answering.pacing import Clock, Pace
+from cascade.answering.pacing import Clock, Halt, Pace
 from cascade.answering.spending import Budget, Price, Spent, Usage
 from cascade.backends.openai import MESSAGE_TOKENS, OPENAI, OpenAIAnswerer
 from cascade.config import BenchmarkSettings, CascadeConfig, load_config
@@ -232,6 +232,7 @@ def answerer(max_cost: float, cache: Path | None = None) -> OpenAIAnswerer:
 
     return OpenAIAnswerer(
         create,
+        lambda: None,
         server=OPENAI,
         model="gpt-4o",
         prompts=load_prompts(data_folder("configs") / "prompts"),
@@ -243,6 +244,7 @@ def answerer(max_cost: float, cache: Path | None = None) -> OpenAIAnswerer:
         budget=Budget(GPT_4O, max_cost),
         cache=None if cache is None else ResponseCache(cache),
         clock=Clock(),
+        halt=Halt(),
     )
 
 

@@ -52,6 +52,14 @@ def unprogressed(err: str) -> list[str]:
             (*RUN, "--show-prompt"),
             "error: this configuration asks no chat model, so it has no prompt; leave the option",
         ),
+        (
+            ("run", "--config", "chat.yaml", "--max-cost", "inf"),
+            "error: a limit on the cost was given that is none, inf; g",
+        ),
+        (
+            ("run", "--config", "chat.yaml", "--max-cost", "nan"),
+            "error: a limit on the cost was given that is none, nan; g",
+        ),
         ((*RUN, "a.wav", "--limit", "2"), "error: --data, --audio-root, --limit and --shard are for a benchmark"),
         ((*RUN, "--shard", "3/2"), "error: --shard '3/2': expected I/N with 1 <= I <= N, such as 1/4"),
         ((*RUN, "--limit", "0"), "Error: Invalid value for '--limit'"),

@@ -38,6 +38,10 @@ stages:
 """
 
 
+LLAMA = CHAIN.replace("use: extractive", 'use: llamacpp\n    model: "away"')
+RATES = ("max_cost", "requests_per_minute", "tokens_per_minute", "timeout_s")
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
     """Write a configuration; returns its path."""
@@ -364,6 +368,36 @@ def test_the_price_of_a_server_of_ones_own_allows_a_limit(write: Write, text: st
     assert "price" in answerer.immaterial
 
 
+@pytest.mark.parametrize(
+    "name", ["OPENAI_API_KEY", "GROQ_KEY_2", "_K", "MY_VERY_LONG_NAME_OF_A_KEY_FOR_THE_SERVER_HERE"]
+)
+def test_a_variable_of_the_key_is_named_in_capitals(write: Write, name: str) -> None:
+    answerer = load_config(write(chat(f"api_key_env: {name}"))).answerer
+    assert isinstance(answerer, OpenAISettings)
+    assert answerer.key_variable == name
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "gsk_SECRET0123456789abcdef",
+        "sk_proj_abcdefgh",
+        "secretword",
+        "SECRET0123456789ABCDEF0123",
+        "AKIASECRET0123456789",
+        "SECRET_" * 12,
+        "sk-SECRET-0123",
+    ],
+)
+def test_a_key_in_the_place_of_its_variable_is_refused_and_not_shown(write: Write, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(chat(f"api_key_env: {key}")))
+    assert "openai.api_key_env: expected the name of an environment variable, such as OPENAI_API_KEY" in str(
+        caught.value
+    )
+    assert key not in "".join(traceback.format_exception(caught.value))
+
+
 # --- what is wrong with a file ----------------------------------------------------------------------------------------
 
 
@@ -388,8 +422,8 @@ def test_the_price_of_a_server_of_ones_own_allows_a_limit(write: Write, text: st
         (gate("threshold: true"), "line 5: main_speaker.threshold: expected a number, got true or false"),
         (gate("threshold:"), "line 5: main_speaker.threshold: expected a number, got nothing"),
         (gate("threshold: 1.5"), "line 5: main_speaker.threshold: input should be less than or equal to 1"),
-        (gate("threshold: .nan"), "line 5: main_speaker.threshold: input should be less than or equal to 1"),
-        (gate("hold_s: .inf"), "line 5: main_speaker.hold_s: input should be less than or equal to 60"),
+        (gate("threshold: .nan"), "line 5: main_speaker.threshold: input should be a finite number"),
+        (gate("hold_s: .inf"), "line 5: main_speaker.hold_s: input should be a finite number"),
         (gate("hold_s: -1"), "line 5: main_speaker.hold_s: input should be greater than or equal to 2"),
         (gate("hold_s: 10 s"), "line 5: main_speaker.hold_s: expected a number, got text"),
         (gate("overlap: admit"), "main_speaker.overlap: input should be 'withhold' or 'admit_if_dominant'"),
@@ -401,6 +435,21 @@ def test_the_price_of_a_server_of_ones_own_allows_a_limit(write: Write, text: st
         (SEPARATED + "    window_s: 2", "windows must overlap: expected less than window_s, 2.0, got 2.0"),
         (SEPARATED + "    when: never", "line 3: sepformer.when: input should be 'always' or 'overlap'"),
         (SEPARATED + "    threads: -1", "line 3: sepformer.threads: input should be greater than or equal to 0"),
+        *((chat(f"{key}: .inf"), f"openai.{key}: input should be a finite number") for key in RATES),
+        *((chat(f"{key}: .nan"), f"openai.{key}: input should be a finite number") for key in RATES),
+        (chat("requests_per_minute: 1e-9"), "requests_per_minute: input should be greater than or equal to 0.01"),
+        (chat("tokens_per_minute: 1e-320"), "tokens_per_minute: input should be greater than or equal to 1"),
+        (chat("timeout_s: 1e-320"), "timeout_s: input should be greater than or equal to 0.1"),
+        (
+            chat("price: {input: 0, output: 0, cached_input: 1000}"),
+            "line 7: openai.price.cached_input: expected at most what other tokens cost, 0.0, got 1000.0",
+        ),
+        (gate('enrolment: "a\\0.wav"'), "line 5: main_speaker.enrolment: expected text without a NUL character"),
+        (gate('enrolment: ["a\\0.wav"]'), "line 5: main_speaker.enrolment: expected text without a NUL character"),
+        (chat('cache: "\\0"'), "line 7: openai.cache: expected text without a NUL character"),
+        (chat('model: "\\0"'), "line 7: openai.model: expected text without a NUL character"),
+        (LLAMA.replace("away", "\\0"), "llamacpp.model: expected text without a NUL character"),
+        (f'benchmark: {{data: "\\0"}}\n{CHAIN}', "line 1: benchmark.data: expected text without a NUL character"),
         (chat("price: {input: 1, ouput: 1}"), "line 7: unknown key 'ouput'; did you mean 'output'?"),
         (chat("price: {input: 1}"), "line 7: 'openai.price.output:' is missing"),
         (chat("price: {input: 1, output: -1}"), "openai.price.output: input should be greater than or equal to 0"),

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cascade.errors import OutputError
-from cascade.output.journal import JOURNAL, forgetful, locked, open_journal
+from cascade.output.journal import JOURNAL, forgetful, locked, open_journal, read_journal
 from tests.test_output_recordings import full_disk
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -163,3 +164,74 @@ def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="is not a folder"), locked(tmp_path / "file"):
         pass
+
+
+def sealed(line: str) -> bytes:
+    """Return a line with a checksum that is right for it."""
+    return (line[:-1] + f', "crc32": "{zlib.crc32(line.encode() + NEWLINE):08x}"}}').encode() + NEWLINE
+
+
+NEWLINE = b"\n"
+
+
+def test_a_line_is_sealed_here_as_the_journal_seals_it(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).write_bytes(sealed('{"key": "one", "a": 1}'))
+    assert read(tmp_path, {"one": {}}) == {"one": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"key": "k", "a": NaN}',
+        '{"key": "k", "a": 1e999}',
+        '{"key": "k", "a": -Infinity}',
+        '{"a": 1}',
+        '{"key": 3}',
+        '{"key": ["k"]}',
+        '{"key": null}',
+    ],
+)
+def test_a_line_that_no_run_writes_is_damaged_whatever_its_checksum_says(
+    tmp_path: Path, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, {"one": {"a": 1}})
+    with (tmp_path / JOURNAL).open("ab") as file:
+        file.write(sealed(line))
+    assert read(tmp_path, {"one": {}, "k": {}}) == {"one": {"a": 1}}
+    assert list(read_journal(tmp_path)) == ["one"]
+    assert set(caplog.messages) == {f"{JOURNAL}: line 2 is damaged; what it held is done again"}
+
+
+def test_an_entry_that_is_not_known_is_damaged(tmp_path: Path) -> None:
+    write(tmp_path, {"one": {"a": 1}, "two": {"b": 1}})
+    with open_journal(tmp_path, lambda entry: "a" in entry) as journal:
+        assert "one" in journal
+        assert "two" not in journal
+
+
+@pytest.mark.parametrize("leads_to", ["file", "nothing", "pipe"])
+def test_a_journal_is_a_file_of_its_own_folder(tmp_path: Path, leads_to: str) -> None:
+    mine, out = tmp_path / "mine.txt", tmp_path / "out"
+    out.mkdir()
+    if leads_to == "file":
+        mine.write_text("mine\n")
+    if leads_to == "pipe":
+        os.mkfifo(out / JOURNAL)
+    else:
+        (out / JOURNAL).symlink_to(mine)
+    with pytest.raises(OutputError, match=r"link to another place|it is no file"), open_journal(out):
+        pass
+    with pytest.raises(OutputError, match=r"link to another place|it is no file"):
+        read_journal(out)
+    assert mine.exists() is (leads_to == "file")
+    assert leads_to != "file" or mine.read_text() == "mine\n"
+
+
+def test_a_lock_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+    mine, out = tmp_path / "mine.txt", tmp_path / "out"
+    out.mkdir()
+    mine.write_text("mine")
+    (out / ".lock").symlink_to(mine)
+    with pytest.raises(OutputError, match="is a link to another place"), locked(out):
+        pass
+    assert mine.read_text() == "mine"

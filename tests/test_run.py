@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -198,3 +200,26 @@ def test_a_recording_that_is_withheld_whole_has_its_own_warning(
         True,
     ]
     assert [record.getMessage() for record in caplog.records if said in record.getMessage()] == [*warned[1], *warned[2]]
+
+
+def test_what_cannot_be_written_is_one_line_and_costs_neither_what_was_heard_nor_the_others(
+    recordings: list[Path], tmp_path: Path
+) -> None:
+    """An answerer whose cost no JSON can hold, which no check foresees."""
+
+    class Endless:
+        spent = Spent(cost=0.0)
+
+        def answer(self, question: Question, transcript: Transcript) -> Answer:
+            self.spent = Spent(requests=self.spent.requests + 1, cost=math.inf if self.spent.requests < 2 else 1.0)
+            return Answer("Yes.", Outcome.ANSWERED)
+
+    def _load(config: CascadeConfig, mode: Mode) -> Cascade:
+        return Cascade(cascade_of(config, Models(), mode)._stages, Endless(), mode=mode)
+
+    first, *_, last = ran(recordings, tmp_path / "out", _load)
+    assert isinstance(first, Failed)
+    assert re.fullmatch("writing '.*scene 0' failed with ValueError at .*", str(first.error))
+    assert first.heard is not None
+    assert [answer.text for _, answer in first.heard.answers] == ["Yes.", "Yes."]
+    assert isinstance(last, Done)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cascade.errors import ItemsError
 from cascade.scoring.efficacy import Partition, Speaker
-from cascade.shbench.items import Item, load_items, load_predictions, raw_items
+from cascade.shbench.items import LARGEST, Item, _unpacked, load_items, load_predictions, raw_items
 from cascade.types import Question
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "shbench"
@@ -302,3 +302,12 @@ def test_the_published_files_are_read_whole() -> None:
         assert len(items) == len(predictions(file)) == len(raw_items(file)) == 2000
         assert all((item.dont_know is None) == ("noidk" in file.name) for item in items)
         assert sum(item.partition is Partition.REAL for item in items) == 1000
+
+
+@pytest.mark.parametrize("members", [(4_000_001,), (3_000_000, 1_000_001)])
+def test_a_file_that_unpacks_to_more_than_any_file_of_items_is_refused(members: tuple[int, ...]) -> None:
+    path, packed = Path("bomb.json.gz"), [gzip.compress(bytes(size)) for size in members]
+    with pytest.raises(ItemsError, match=r"^'bomb.json.gz' unpacks to more than 4 MB, which no file of items has$"):
+        _unpacked(path, b"".join(packed), 4_000_000)
+    assert len(_unpacked(path, b"".join(packed), 4_000_001)) == 4_000_001
+    assert LARGEST > 100 * 4_000_000  # of SH-Bench's own files

@@ -14,6 +14,7 @@ from cascade.check import Report, examine
 from cascade.config import load_config
 from cascade.errors import ConfigError, NotReadyError
 from cascade.machine import Machine
+from cascade.output.benchmark import replace_private
 from cascade.settings import OpenAISettings
 from cascade.shbench.plan import Shard, make_plan, own_content, what_is_heard
 from cascade.types import Mode
@@ -58,6 +59,33 @@ def test_a_limit_takes_the_first_recordings_with_all_of_their_questions(folder: 
 def test_a_shard_without_a_recording_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"--shard 6/6: there are only 5 recordings; give a smaller N"):
         tones.plan_of(folder, shard=Shard(6, 6))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("n" * 245, r"'nnnnnnnnnnnnnnnnnnnn\.\.\.' has 245 bytes, expected at most 200"),
+        ("日" * 67, "has 201 bytes, expected at most 200"),
+        ("a\nb", "holds a line break, another control character"),
+        ("a\x1b[31mb", "holds a line break, another control character"),
+        ("a\udcff", "or what is no character"),
+    ],
+)
+def test_a_name_that_no_file_should_have_is_refused_before_anything_is_heard(
+    folder: Path, name: str, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"the configuration's name .*{told}.*give the file another name") as error:
+        make_plan(tones.config_of(folder), name, modes=tuple(Mode))
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["n" * 200, "日本 (1)", "it's"])
+def test_with_any_other_name_all_files_can_be_written(folder: Path, tmp_path: Path, name: str) -> None:
+    config = tones.config_of(folder, always=True)
+    benchmark = config.benchmark.model_copy(update={"description": "none", "dont_know": False, "open_ended": True})
+    plan = make_plan(config.model_copy(update={"benchmark": benchmark}), name, modes=tuple(Mode))
+    for mode in Mode:
+        replace_private(tmp_path / plan.file_name(mode), b"")
 
 
 # --- how it is asked --------------------------------------------------------------------------------------------------

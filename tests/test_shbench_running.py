@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Barrier, Event, Lock
+from threading import Barrier, Event, Lock, Timer
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,11 @@ from cascade.answering.questions import Answerer
 from cascade.answering.spending import Spent
 from cascade.config import CascadeConfig
 from cascade.errors import BackendError, NoMoreAnswersError, OutputError
-from cascade.output.journal import JOURNAL, locked
+from cascade.output.journal import JOURNAL, locked, read_journal
 from cascade.pipeline import Cascade
 from cascade.shbench.plan import Plan, Shard, make_plan
 from cascade.shbench.results import Results, merge, run_plan
+from cascade.shbench.running import is_entry
 from cascade.types import Answer, Mode, Outcome, Question, Transcript
 from tests import tone_benchmark as tones
 from tests.canary import Models, cascade_of
@@ -487,11 +488,12 @@ def test_questions_under_way_when_it_ends_are_kept(
 
 @dataclass
 class Chat:
-    """Loads a cascade around fakes with the real client of a server, which loses no time by waiting."""
+    """Loads a cascade around fakes with the real client of a server, which loses no time by waiting unless it waits."""
 
     url: str
     max_cost: float | None = None
     hearings: int = 0
+    waits: bool = False
 
     def load(self, config: CascadeConfig) -> Cascade:
         from cascade.answering.chat import load_prompts
@@ -508,7 +510,7 @@ class Chat:
             timeout_s=10,
             max_cost=self.max_cost,
             prices={(openai.host_of(self.url), "gpt-4o"): Price(1e6, 1e6, 1e6)},
-            clock=Clock(sleep=lambda duration_s: None),
+            clock=None if self.waits else Clock(sleep=lambda duration_s: None),
         )
         chat = self
 
@@ -595,6 +597,37 @@ def test_a_server_that_is_not_there_ends_a_run_after_one_hearing(folder: Path, t
     assert "was never reached: no connection (ConnectionRefusedError)" in str(results.stopped)
     assert (results.stopped.recordings, results.stopped.questions, chat.hearings) == (4, 48, 1)
     assert not results.failed
+
+
+def test_ctrl_c_ends_a_run_while_a_server_asks_to_wait(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed (extra 'chat')")
+    pytest.importorskip("tenacity", reason="the package tenacity is not installed (extra 'chat')")
+    from cascade.settings import ExtractiveSettings
+
+    monkeypatch.setattr(ExtractiveSettings, "questions_at_once", 3)
+    pressed_s: list[float] = []
+
+    def press() -> None:
+        pressed_s.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def busy(received: Received) -> Play:
+        if len(server.received) == 1:
+            return good("B")
+        if len(server.received) == 2:
+            Timer(0.3, press).start()
+        return fault(429, headers={"retry-after": "100"})
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with serving(busy) as server, pytest.raises(KeyboardInterrupt):
+            run_plan(tones.plan_of(folder), tmp_path, Watch(), load=Chat(server.url, waits=True).load)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - pressed_s[0] < 20
+    assert [entry["kind"] for entry in read_journal(tmp_path).values()].count("answer") == 1
 
 
 # --- what changes meanwhile -------------------------------------------------------------------------------------------
@@ -849,6 +882,97 @@ def test_a_damaged_description_costs_no_answer(
     assert (results.moved / "run.json").read_text() == damage
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "{",
+        "[]",
+        '{"to": "earlier-1"',
+        '{"to": "../elsewhere", "files": []}',
+        '{"to": "earlier-1/../../elsewhere", "files": []}',
+        '{"to": "elsewhere", "files": []}',
+        '{"to": "earlier-1", "files": ["../mine"]}',
+        '{"to": "earlier-1", "files": [1]}',
+        '{"files": []}',
+        "[" * 9999,
+    ],
+)
+def test_a_note_of_a_move_that_is_not_ours_moves_nothing_and_is_one_line(
+    folder: Path, tmp_path: Path, damage: str
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (tmp_path / "mine").write_text("mine")
+    (out / ".moving.json").write_text(damage)
+    with pytest.raises(OutputError, match=r"moving.json' is damaged; remove it, then give the same command"):
+        run(tones.plan_of(folder, limit=1), out)
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", "out"}
+    assert {path.name for path in out.iterdir()} <= {".moving.json", ".lock"}
+
+
+def test_an_earlier_folder_that_leads_elsewhere_takes_no_files(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (out / "earlier-1").symlink_to(tmp_path / "elsewhere")
+    (out / "mine").write_text("mine")
+    (out / ".moving.json").write_text('{"to": "earlier-1", "files": ["mine"]}')
+    with pytest.raises(OutputError, match=r"earlier-1' is a link to another place"):
+        run(tones.plan_of(folder, limit=1), out)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ['{"identity": "../../x", "files": []}', '{"identity": "a", "files": [1]}', '{"identity": "a", "files": ["../m"]}'],
+)
+def test_a_description_that_leads_elsewhere_counts_as_damaged(folder: Path, tmp_path: Path, damage: str) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "run.json").write_text(damage)
+    results, _ = run(tones.plan_of(folder, limit=1), out)
+    assert results.moved == out / "earlier-damaged"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+HEARD_ENTRY: dict[str, Any] = {
+    "kind": "hearing", "recording": "a", "mode": "general", "audio_s": 1.0, "admitted_s": 1, "withheld_s": {"short": 1},
+    "bystander_words": [1, 2], "main_words": None, "stages_s": {"asr": 0.1},
+}  # fmt: skip
+ANSWER_ENTRY: dict[str, Any] = {"kind": "answer", "choice": "A", "reply": None, "probabilities": [0.5, 0.5]}
+SPENT_ENTRY: dict[str, Any] = {"kind": "spent", **Spent(1, 1).as_dict()}
+
+
+def test_what_a_run_writes_are_entries(folder: Path, tmp_path: Path) -> None:
+    assert all(map(is_entry, (HEARD_ENTRY, ANSWER_ENTRY, SPENT_ENTRY)))
+    run(tones.plan_of(folder, limit=1), tmp_path)
+    assert all(map(is_entry, read_journal(tmp_path).values()))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {},
+        {"kind": "else"},
+        *({**HEARD_ENTRY, name: "x" if name != "recording" else 3} for name in HEARD_ENTRY),
+        *({**SPENT_ENTRY, name: "x"} for name in SPENT_ENTRY),
+        {**HEARD_ENTRY, "main_words": [2, 1]},
+        {**HEARD_ENTRY, "audio_s": 10**400},
+        {**HEARD_ENTRY, "stages_s": {"asr": None}},
+        {**ANSWER_ENTRY, "choice": "Z"},
+        {**ANSWER_ENTRY, "choice": ["A"]},
+        {**ANSWER_ENTRY, "choice": None},
+        {**ANSWER_ENTRY, "reply": 3},
+        {**ANSWER_ENTRY, "probabilities": None},
+        {**ANSWER_ENTRY, "probabilities": [True]},
+        {**SPENT_ENTRY, "requests": None},
+        {"kind": "spent"},
+    ],
+)
+def test_what_no_run_writes_is_no_entry(entry: dict[str, Any]) -> None:
+    assert not is_entry(entry)
+
+
 def test_a_damaged_shard_is_one_line(folder: Path, shards: list[Path], tmp_path: Path) -> None:
     run(tones.plan_of(folder, shard=Shard(2, 3)), tmp_path / "part")
     (tmp_path / "part" / "hearings.json").write_text("{")
@@ -864,6 +988,17 @@ def test_a_damaged_shard_is_one_line(folder: Path, shards: list[Path], tmp_path:
         ("hearings.json", "[{}]", "hearings and journal do not fit together"),
         ("tones_basic_qa.json", "[{}, {}, {}, {}, {}, {}]", "tones_basic_qa.json' is damaged"),
         ("run.json", '{"identity": "a", "files": []}', "run.json' is damaged; give the run's command again"),
+        ("run.json", '{"identity": "a", "files": [1]}', "run.json' is damaged; give the run's command again"),
+        (
+            "run.json",
+            '{"identity": "a", "determined_by": 3, "items": [], "limit": 1, "files": []}',
+            "run.json' is damaged; give the run's command again",
+        ),
+        (
+            "run.json",
+            '{"identity": "a", "determined_by": {"shard": "1/3"}, "items": [[]], "limit": [], "files": []}',
+            "run.json' is damaged; give the run's command again",
+        ),
         (JOURNAL, "", "hearings and journal do not fit together"),
     ],
 )

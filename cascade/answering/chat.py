@@ -146,10 +146,34 @@ class Reply:
         return bool(self.text.strip()) and not self.refusal and self.finish != FILTERED
 
 
+@final
+class BrokenOffError(ValueError):
+    """A chat completion that says that the server failed on it; nothing in it is an answer."""
+
+
+_ENDS: Final = frozenset(
+    {
+        "", "stop", "length", FILTERED, "tool_calls", "function_call",
+        "end", "end_turn", "eos", "eos_token", "max_tokens", "model_length", "stop_sequence",
+    }
+)  # fmt: skip
+"""How a reply ends that the model ended, or a limit or a filter did: in OpenAI's words, and in those of others."""
+
+_FAILURES: Final = frozenset(
+    {
+        "abort", "aborted", "canceled", "cancelled", "error", "failed", "insufficient_system_resource",
+        "network_error", "timeout",
+    }
+)  # fmt: skip
+"""How a reply ends that the server did not finish."""
+
+
 def reply_of(completion: object) -> Reply:
     """Read a chat completion.
 
     Raises:
+        BrokenOffError: It says that the server failed, be it in part of it; or nothing is said, for a reason that
+            nobody knows.
         ValueError: It is none; what came is not quoted.
     """
     choices = completion.get("choices") if isinstance(completion, Mapping) else None
@@ -161,7 +185,19 @@ def reply_of(completion: object) -> Reply:
     if not all(text is None or isinstance(text, str) for text in texts):
         raise ValueError("a chat completion with something other than text in it")
     text, finish, refusal = (text or "" for text in texts)
+    how = finish.lower()
+    if choice.get("error") or message.get("error") or how in _FAILURES:
+        raise BrokenOffError(_broken_off(choice.get("error") or message.get("error")))
+    if not (text.strip() or refusal) and how not in _ENDS:
+        raise BrokenOffError("it says nothing, and ended for a reason that is not known")
     return Reply(text, finish, refusal, tuple(_tokens(choice.get("logprobs"))))
+
+
+def _broken_off(error: object) -> str:
+    """Say that a server failed, with the code that it gives if that is one of HTTP's."""
+    code = error.get("code") if isinstance(error, Mapping) else None
+    known = f" (HTTP {code})" if type(code) is int and 400 <= code < 600 else ""
+    return f"what came back says that the model's server failed{known}"
 
 
 def essence(reply: Reply) -> dict[str, Any]:

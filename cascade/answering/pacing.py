@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock
-from typing import Final, final
+from threading import Event, Lock
+from typing import Final, Protocol, final, runtime_checkable
 
 DEAD_AFTER: Final = 3
 """So many questions in a row were given up, all for what any other would have met (no connection, HTTP 503): dead.
@@ -23,6 +23,35 @@ A question itself may be the reason, where its transcript is more than the serve
 about a recording, in both modes; so it takes a second recording to call a server dead that ran for hours. With the
 default settings one that hangs is dead after 29 tries of 60 s, one after the other, or 11 min with 8 at a time.
 """
+
+
+@runtime_checkable
+class Stops(Protocol):
+    """An answerer that waits for a server, and can be told to stop waiting."""
+
+    def stop(self) -> None:
+        """End all waits, in all threads, within about a second; nothing more is asked then."""
+
+
+@final
+class Halt:
+    """Ends waits before their time: those of all threads at once, and all later ones."""
+
+    def __init__(self) -> None:
+        self._over = Event()
+
+    def sleep(self, duration_s: float) -> None:
+        """Wait, unless there is nothing more to wait for."""
+        self._over.wait(duration_s)
+
+    def call(self) -> None:
+        """Let nobody wait any longer."""
+        self._over.set()
+
+    @property
+    def called(self) -> bool:
+        """Whether nobody waits any longer."""
+        return self._over.is_set()
 
 
 @final

@@ -34,6 +34,12 @@ _ANGLED = re.compile(r"<([A-E])>")
 _ENTITY = re.compile(r"&(?:\w{2,8}|#\w{2,7});")
 _BOXED = re.compile(r"\\f?boxed\s*\{|<answer>")
 _THOUGHT = re.compile(r"(?s)^.*</think(?:ing)?>|<think(?:ing)?>.*")
+_OTHER_THOUGHT = re.compile(
+    r"(?s)^.*◁/think▷|◁think▷.*"  # Kimi
+    r"|^.*<\|channel\|>\s*final\b[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>"  # gpt-oss
+    r"|<\|channel\|>\s*(?:analysis|commentary)\b.*"
+)
+"""Thoughts as those models write them that have marks of their own, and what stands before the final answer."""
 _RUN_ON = re.compile(
     r"(?si)\n(?:human|user|assistant)\s*(?::|\n|$).*|(?<=\S)\s+(?-i:Human|User|Assistant):.*"
     r"|(?<=\S)\s*(?:<\|\w+\|>|</s>).*"
@@ -96,6 +102,8 @@ def _without_thoughts(reply: str) -> str:
     said = reply if reply.isascii() else _in_common_characters(reply)
     said = "\n".join([" ".join(line.split()) for line in said.splitlines() if line.strip()])
     folded = said.casefold()
+    if "◁" in said or "<|channel|>" in said:
+        said = _OTHER_THOUGHT.sub("", said)
     return _THOUGHT.sub("", said) if "<think" in folded or "</think" in folded else said
 
 

@@ -24,10 +24,14 @@ class Usage:
     completion: int = 0
 
 
-def usage_of(completion: Mapping[str, Any], most: Usage) -> Usage | None:
+MOST_COUNTED: Final = 10_000_000
+"""Tokens. No model reads or writes so many for a question; a server that counts more counts wrongly."""
+
+
+def usage_of(completion: Mapping[str, Any]) -> Usage | None:
     """Return what the server says that it counted, None where it says nothing that can be right.
 
-    More than `most` is not believed: it would go into the cost, and into the time that the next request waits.
+    It may be more than what was asked for: a server that writes on past `max_tokens` charges for that, too.
     """
     counted = completion.get("usage")
     if not isinstance(counted, Mapping):
@@ -37,7 +41,7 @@ def usage_of(completion: Mapping[str, Any], most: Usage) -> Usage | None:
     prompt, completed = counted.get("prompt_tokens"), counted.get("completion_tokens")
     if type(prompt) is not int or type(completed) is not int:  # true is an int too
         return None
-    if not 0 < prompt <= most.prompt or not 0 <= completed <= most.completion:
+    if not 0 < prompt <= MOST_COUNTED or not 0 <= completed <= MOST_COUNTED:
         return None
     return Usage(prompt, min(prompt, max(0, cached)) if type(cached) is int else 0, completed)
 
@@ -93,6 +97,8 @@ def _price(row: object, where: str) -> tuple[str, Sequence[str], Price]:
     prices = [row["input"], row.get("cached_input", row["input"]), row["output"]]
     if not all(isinstance(price, int | float) and 0 <= price < MILLION for price in prices):
         raise ConfigError(f"{where}: expected US dollars for a million tokens, such as 2.50")
+    if prices[1] > prices[0]:
+        raise ConfigError(f"{where}: expected cached_input to be at most what other tokens cost, input")
     if not isinstance(row["models"], list) or not all(
         isinstance(name, str) for name in [row["server"], *row["models"]]
     ):
@@ -208,6 +214,8 @@ class Budget:
     """Counts what is spent, and lets nothing out that could pass the limit; for several threads.
 
     A request is let out only if the limit holds even if it, and all that are under way, take the most that they can.
+    A server that does not heed how long a reply may be takes more than that all the same, by its own count. That is
+    booked as it is counted, and each further request is then expected to take as much as the dearest.
     """
 
     def __init__(self, price: Price | None, max_cost: float | None) -> None:
@@ -227,6 +235,7 @@ class Budget:
         self._before = 0.0
         self._spent = Spent(cost=None if price is None else 0.0)
         self._reserved = 0.0
+        self._dearest = 0.0
         self._under_way = 0
         self._full: str | None = None
         self._changed = Condition()
@@ -246,9 +255,9 @@ class Budget:
         Raises:
             NoMoreAnswersError: It could pass the limit. Then nothing else is let out either, so that a run ends there.
         """
-        most_cost = 0.0 if self._price is None else self._price.of(most)
         with self._changed:
-            self._changed.wait_for(lambda: self._full or self._fits(most_cost) or not self._under_way)
+            self._changed.wait_for(lambda: self._full or self._fits(self._most_cost(most)) or not self._under_way)
+            most_cost = self._most_cost(most)
             if self._full is None and not self._fits(most_cost):
                 self._full = self._passes(most_cost)
                 self._changed.notify_all()
@@ -267,8 +276,16 @@ class Budget:
             self._reserved = self._reserved - reserved if self._under_way else 0.0
             if usage is not None:
                 self._spent = self._with(usage)
+                cost = 0.0 if self._price is None else self._price.of(usage)
+                self._dearest = max(self._dearest, cost if cost > reserved else 0.0)
             elif billed:
                 self._spent = replace(self._spent, unsure_cost=self._spent.unsure_cost + reserved)
+            self._changed.notify_all()
+
+    def stop(self, why: str) -> None:
+        """Let nothing more out, whoever waits for it; why is what they are told."""
+        with self._changed:
+            self._full = self._full or why
             self._changed.notify_all()
 
     def answered(self, *, from_cache: bool) -> None:
@@ -276,6 +293,9 @@ class Budget:
         with self._changed:
             name = "from_cache" if from_cache else "answered"
             self._spent = replace(self._spent, **{name: getattr(self._spent, name) + 1})
+
+    def _most_cost(self, most: Usage) -> float:
+        return 0.0 if self._price is None else max(self._price.of(most), self._dearest)
 
     def _fits(self, most_cost: float) -> bool:
         return self._max_cost is None or self._counted + self._reserved + most_cost <= self._max_cost

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
 from threading import Thread
 from typing import Any, Final, final
 
@@ -24,6 +25,9 @@ CONNECT_S: Final = 10.0
 
 GRACE_S: Final = 10.0
 """How much later than its deadline a request is given up if the event loop itself does not come to it."""
+
+STOP_S: Final = 1.0
+"""How long requests that are under way may still take when they are told to end: most are answered by then."""
 
 _ACCOUNT: Final = ("OpenAI-Organization", "OpenAI-Project")
 
@@ -53,6 +57,7 @@ class Client:
             raise ValueError("no address") from None
         self._timeout_s = timeout_s
         self._client = openai.AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, http_client=http)
+        self._given_up = False
         self._loop = asyncio.new_event_loop()
         Thread(target=_run, args=(self._loop, self._client.close), name="chat server", daemon=True).start()
 
@@ -60,19 +65,32 @@ class Client:
         """Send a request for a chat completion; return what came back as the package gives it.
 
         Raises:
-            TimeoutError: It was not all there in time.
+            TimeoutError: It was not all there in time, or requests were told to end.
             openai.OpenAIError: Something else went wrong; a FaultError is its cause where the answer was too large.
         """
         asked = asyncio.run_coroutine_threadsafe(self._create(request), self._loop)
         try:
             return asked.result(self._timeout_s + GRACE_S)
+        except CancelledError:
+            raise TimeoutError from None
         except BaseException:
             asked.cancel()  # after Ctrl-C nobody waits for it any more
             raise
 
     async def _create(self, request: dict[str, Any]) -> Any:
+        if self._given_up:
+            raise TimeoutError
         async with asyncio.timeout(self._timeout_s):
             return await self._client.chat.completions.create(**request)
+
+    def stop(self) -> None:
+        """End all requests that are not answered within STOP_S, and send no other."""
+        self._loop.call_soon_threadsafe(self._loop.call_later, STOP_S, self._give_up)
+
+    def _give_up(self) -> None:
+        self._given_up = True
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
 
     def close(self) -> None:
         """Close all connections, soon; nothing can be sent then."""

@@ -6,7 +6,8 @@ Each thing that can go wrong has one outcome:
     429, 408, 409, 425, 5xx, not all of an   tried again, later and later, when the server says so if it does; given up
     answer in time, a connection that        after `max_retries`. When DEAD_AFTER or SILENT_AFTER questions in a row
     breaks, a body that is too large or no   were given up, the server is taken for dead: nothing more is asked
-    chat completion
+    chat completion, or one that says that
+    it was broken off
     no quota, 401, 402, 403, 404, redirects  nothing more is asked
     the cost could pass `max_cost`           nothing more is asked
     a prompt that is too long, other 4xx     this question fails; so it does where the server shortened the prompt
@@ -36,6 +37,7 @@ from typing import Any, Final, final
 from urllib.parse import urlsplit
 
 from cascade.answering.chat import (
+    BrokenOffError,
     ChatPrompts,
     Reply,
     ReplyCache,
@@ -47,7 +49,7 @@ from cascade.answering.chat import (
     request_key,
 )
 from cascade.answering.faults import NO_COMPLETION, FaultError, Kind, fault_of
-from cascade.answering.pacing import Clock, Health, Pace
+from cascade.answering.pacing import Clock, Halt, Health, Pace
 from cascade.answering.spending import Budget, Price, Prices, Spent, Usage, usage_of
 from cascade.backends.bounded import Client
 from cascade.errors import (
@@ -80,6 +82,8 @@ LONGEST_WAIT_S: Final = 30.0
 
 LONGEST_RETRY_AFTER_S: Final = 120.0
 """A server that asks for a longer wait is given up: it means a limit for hours or a day, and nobody waits for that."""
+
+STOPPED: Final = "stopped; nothing more is asked"
 
 MESSAGE_TOKENS: Final = 64
 """More than any server's chat template adds to a single message."""
@@ -131,17 +135,22 @@ def load(
     Raises:
         MissingExtraError: The package `openai` or `tenacity` is not installed.
         NotReadyError: There is no key where one is needed.
-        ConfigError: The address is none, or a limit on the cost is given for a model without a price.
+        ConfigError: The address is none, api_key_env names no variable, or a limit on the cost is given for a model
+            without a price.
     """
     url = check_url(base_url)
+    if api_key_env is not None and not is_variable(api_key_env):
+        raise ConfigError(f"api_key_env: {NO_VARIABLE}")
     budget = Budget(price or (prices or {}).get((host_of(url), model)), max_cost)
     variable = key_variable(url, api_key_env)
     client = _client(url, api_key(url, variable), timeout_s)
     if readable := who_can_read(url, variable):
         log.warning("%s", readable)
-    clock = clock or Clock()
+    halt = Halt()
+    clock = clock or Clock(sleep=halt.sleep)
     answerer = OpenAIAnswerer(
         client.create,
+        client.stop,
         server=url,
         model=model,
         prompts=prompts,
@@ -153,6 +162,7 @@ def load(
         budget=budget,
         cache=cache,
         clock=clock,
+        halt=halt,
     )
     weakref.finalize(answerer, client.close)
     return answerer
@@ -220,6 +230,25 @@ def key_variable(url: str, named: str | None) -> str | None:
     return named or (KEY_VARIABLE if is_openai(url) else None)
 
 
+NO_VARIABLE: Final = (
+    "expected the name of an environment variable, such as OPENAI_API_KEY, in capitals, and not the key itself"
+)
+
+_LONGEST_NAME: Final = 64
+_RANDOM = re.compile(r"(?=[A-Z]*[0-9])[A-Z0-9]{16,}")
+
+
+def is_variable(name: str) -> bool:
+    """Tell whether a text can be shown as the name of an environment variable, since it does not look like a key.
+
+    A key put there by mistake would be printed as a name. Most have small letters; others are long, or have many
+    letters and digits in a row.
+    """
+    if len(name) > _LONGEST_NAME or not re.fullmatch("[A-Z_][A-Z0-9_]*", name):
+        return False
+    return not any(_RANDOM.fullmatch(word) for word in name.split("_"))
+
+
 def is_openai(url: str) -> bool:
     """Tell whether a server is OpenAI's own, and nobody can stand between."""
     return url.lower().startswith("https://") and host_of(url) in ("api.openai.com", "api.openai.com:443")
@@ -284,13 +313,15 @@ def _client(url: str, key: str, timeout_s: float) -> Client:
     try:
         import tenacity  # noqa: F401
 
-        # Some releases log whole requests when the program logs at DEBUG.
-        logging.getLogger("openai").setLevel(logging.WARNING)
-        return Client(url, key, timeout_s, is_openai=is_openai(url))
+        client = Client(url, key, timeout_s, is_openai=is_openai(url))
     except ModuleNotFoundError as error:
         raise MissingExtraError(str(error.name), "chat") from None
     except ValueError:
         raise ConfigError(NO_ADDRESS) from None
+    # Some releases log whole requests when the program logs at DEBUG, or OPENAI_LOG says so, which is read on import.
+    for name in ("openai", "httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return client
 
 
 # --- asking -----------------------------------------------------------------------------------------------------------
@@ -303,6 +334,7 @@ class OpenAIAnswerer:
     def __init__(
         self,
         create: Create,
+        end_requests: Callable[[], None],
         *,
         server: str,
         model: str,
@@ -315,8 +347,10 @@ class OpenAIAnswerer:
         budget: Budget,
         cache: ReplyCache | None,
         clock: Clock,
+        halt: Halt,
     ) -> None:
         self._create = create
+        self._end_requests = end_requests
         self._server = server
         self._model = model
         self._prompts = prompts
@@ -328,6 +362,7 @@ class OpenAIAnswerer:
         self._budget = budget
         self._cache = cache
         self._clock = clock
+        self._halt = halt
         self._health = Health()
         self._no_logprobs = False
 
@@ -339,6 +374,16 @@ class OpenAIAnswerer:
     def count_before(self, before: Spent) -> None:
         """Count what the same run spent before it was stopped against the limit, too; it is not in `spent`."""
         self._budget.count_before(before)
+
+    def stop(self) -> None:
+        """End all waits, and all requests that are not answered at once; nothing more is asked then.
+
+        What a request that is ended may cost counts as not sure.
+        """
+        self._health.doom(STOPPED)
+        self._budget.stop(STOPPED)
+        self._halt.call()
+        self._end_requests()
 
     def request(self, question: Question, transcript: Transcript) -> dict[str, Any]:
         """Return all that the server would be sent, without sending it."""
@@ -437,7 +482,7 @@ class OpenAIAnswerer:
             usage, billed = None, True
             try:
                 completion = self._send(request)
-                usage = usage_of(completion, most)
+                usage = usage_of(completion)
                 reply = _whole_reply(completion, usage, prompt)
             except FaultError as fault:
                 billed = fault.billed
@@ -449,7 +494,8 @@ class OpenAIAnswerer:
         self._health.heard()
         self._budget.answered(from_cache=False)
         if usage is not None:
-            self._pace.correct(usage.prompt + usage.completion - guess)
+            # No more than was possible: else a server that counts wrongly would hold up the next question for ever.
+            self._pace.correct(min(usage.prompt + usage.completion, most.prompt + most.completion) - guess)
         return reply
 
     def _check(self) -> None:
@@ -466,6 +512,8 @@ class OpenAIAnswerer:
             raise
         except Exception as error:  # the client's own, TimeoutError, and ValueError for a body that is no JSON
             fault = fault_of(error, request, self._clock.now)
+        if self._halt.called:
+            raise NoMoreAnswersError(STOPPED)
         # Raised out here so that the client's exception, which holds prompt and reply, is not chained to this one.
         raise fault
 
@@ -562,12 +610,12 @@ def _whole_reply(completion: Mapping[str, Any], usage: Usage | None, prompt: str
     if usage is not None and usage.prompt < 0.9 * words:
         raise FaultError(Kind.TOO_LONG, f"it read {usage.prompt} tokens of {words} words", billed=True)
     try:
-        reply = reply_of(completion)
+        return reply_of(completion)
+    except BrokenOffError as error:
+        fault = str(error)
     except ValueError:
-        reply = None
-    if reply is None:
-        raise FaultError(Kind.PASSING, NO_COMPLETION, billed=True)
-    return reply
+        fault = NO_COMPLETION
+    raise FaultError(Kind.PASSING, fault, billed=True)
 
 
 def _asks_too_long(state: Any) -> bool:

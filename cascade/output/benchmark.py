@@ -19,12 +19,13 @@ was killed may have asked something twice.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from cascade.errors import OutputError
-from cascade.output.files import as_bytes, as_json, check_free, sync, write_private
+from cascade.output.files import as_bytes, as_json, check_free, is_plain_name, read_plain, sync, write_private
 from cascade.output.journal import JOURNAL
 
 RUN: Final = "run.json"
@@ -34,6 +35,9 @@ DESCRIBED: Final = frozenset({"identity", "determined_by", "items", "limit", "fi
 
 MOVING: Final = ".moving.json"
 """Notes which files are on their way to which folder, so that a move that was cut off is finished."""
+
+EARLIER: Final = "earlier-"
+"""How the name of a folder begins to which another run's files go."""
 
 IDENTITY_DIGITS: Final = 8
 """Of a run's identity in a folder's name; enough to tell the runs of one folder apart."""
@@ -70,30 +74,40 @@ def _put_aside_another(out: Path, identity: str, files: Sequence[str]) -> Path |
     left = _read(out / RUN)
     if left is not None and left["identity"] == identity:
         return None
-    base = f"earlier-{left['identity'][:IDENTITY_DIGITS] if left else 'damaged'}"
+    base = f"{EARLIER}{left['identity'][:IDENTITY_DIGITS] if left else 'damaged'}"
     number, name = 1, base
     while (out / name).exists():
         number += 1
         name = f"{base}-{number}"
     # A damaged description does not tell whose the journal is; its keys do, so it stays.
-    others = [Path(file).name for file in left["files"]] + [JOURNAL] if left else files
+    others = [*left["files"], JOURNAL] if left else files
     replace_private(out / MOVING, as_bytes(as_json({"to": name, "files": [*others, RUN]})))
     return _finish_putting_aside(out)
 
 
 def _finish_putting_aside(out: Path) -> Path | None:
     """Do, or go on with, the move that is noted; nothing if none is."""
-    try:
-        noted = json.loads((out / MOVING).read_bytes())
-    except FileNotFoundError:
+    if not os.path.lexists(out / MOVING):
         return None
+    noted = _noted(out)
     folder = out / str(noted["to"])
+    if folder.is_symlink():
+        raise OutputError(f"'{folder}' is a link to another place; remove it, or give another --out")
     folder.mkdir(mode=0o700, exist_ok=True)
     for name in noted["files"]:
         if (out / name).is_file() and not (folder / name).exists():
             (out / name).rename(folder / name)
     (out / MOVING).unlink()
     return folder
+
+
+def _noted(out: Path) -> dict[str, Any]:
+    """Return the move that is noted; OutputError if it is not one of ours, which never leads out of the folder."""
+    noted = _parsed(read_plain(out / MOVING))
+    names = [noted.get("to"), *_list_in(noted, "files")] if isinstance(noted, dict) else []
+    if not names or not all(map(is_plain_name, names)) or not str(names[0]).startswith(EARLIER):
+        raise OutputError(f"'{out / MOVING}' is damaged; remove it, then give the same command")
+    return dict(noted)
 
 
 def finish(out: Path, files: Mapping[str, bytes]) -> None:
@@ -132,7 +146,7 @@ def read_run(out: Path) -> dict[str, Any]:
         raise OutputError(f"'{out}' holds no {RUN}; expected the --out folder of a benchmark's run") from None
     except OSError as error:
         raise OutputError(f"'{out}' cannot be read: {error.strerror or error}") from None
-    if found is None or not found.keys() >= DESCRIBED or "shard" not in found["determined_by"]:
+    if found is None or not _describes(found):
         raise OutputError(f"'{out / RUN}' is damaged; give the run's command again")
     return found
 
@@ -144,11 +158,9 @@ def read_list(path: Path) -> list[dict[str, Any]]:
         OutputError: It is not there or is damaged.
     """
     try:
-        found = json.loads(path.read_bytes())
+        found = _parsed(read_plain(path))
     except OSError as error:
         raise OutputError(f"'{path}' cannot be read: {error.strerror or error}; give the run's command again") from None
-    except (ValueError, RecursionError):
-        found = None
     if not (isinstance(found, list) and all(isinstance(entry, dict) for entry in found)):
         raise OutputError(f"'{path}' is damaged; give the run's command again")
     return found
@@ -156,9 +168,35 @@ def read_list(path: Path) -> list[dict[str, Any]]:
 
 def _read(path: Path) -> dict[str, Any] | None:
     """Return a run's description, None if it is damaged."""
+    found = _parsed(read_plain(path))
+    if not isinstance(found, dict) or not all(map(is_plain_name, [*_list_in(found, "files")])):
+        return None
+    identity = found.get("identity")
+    known = isinstance(identity, str) and identity.isascii() and identity.isalnum()
+    return found if known and isinstance(found.get("files"), list) else None
+
+
+def _describes(found: Mapping[str, Any]) -> bool:
+    """Tell whether a description is whole, as far as it is read."""
+    made = found.get("determined_by")
+    return (
+        found.keys() >= DESCRIBED
+        and isinstance(made, dict)
+        and isinstance(made.get("shard", 0), str | None)
+        and all(type(number) is int for number in _list_in(found, "items"))
+        and isinstance(found["items"], list)
+        and isinstance(found["limit"], int | None)
+    )
+
+
+def _list_in(found: Mapping[str, Any], key: str) -> list[Any]:
+    value = found.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _parsed(content: bytes) -> Any:
+    """Return what JSON says, None where it is none."""
     try:
-        found = json.loads(path.read_bytes())
+        return json.loads(content)
     except (ValueError, RecursionError):
         return None
-    known = isinstance(found, dict) and isinstance(found.get("identity"), str) and isinstance(found.get("files"), list)
-    return dict(found) if known else None

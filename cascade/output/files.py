@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -49,6 +51,34 @@ def write_private(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """Open a file in a folder that may come from elsewhere, and return its handle; it is made if the flags say so.
+
+    A link is not followed, and nothing else than a file is waited for.
+
+    Raises:
+        OSError: It cannot be opened, or is a link, a folder, a pipe or a device.
+    """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link to another place")
+    handle = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o600)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no file")
+    return handle
+
+
+def read_plain(path: Path) -> bytes:
+    """Return what is in a file in a folder that may come from elsewhere; OSError as `open_plain` has it."""
+    with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
+def is_plain_name(name: object) -> bool:
+    """Tell whether something is the name of a file, not a path that may lead elsewhere."""
+    return isinstance(name, str) and name.isprintable() and name not in ("", ".", "..") and not set(name) & set("/\\:")
 
 
 def sync(folder: Path) -> None:

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, Final, final
 from filelock import FileLock, Timeout
 
 from cascade.errors import OutputError
-from cascade.output.files import as_json_lines, check_writable
+from cascade.output.files import as_json_lines, check_writable, open_plain, read_plain
 
 JOURNAL: Final = "journal.jsonl"
 LOCK: Final = ".lock"
@@ -104,6 +104,8 @@ def locked(out: Path) -> Iterator[None]:
         OutputError: Another process holds it, or it cannot be written.
     """
     check_writable(out)
+    if (out / LOCK).is_symlink():  # which a lock would follow, and empty the file that it leads to
+        raise OutputError(f"'{out / LOCK}' is a link to another place; remove it, or give another --out")
     lock = FileLock(out / LOCK, mode=0o600, blocking=False)
     try:
         lock.acquire()
@@ -117,16 +119,24 @@ def locked(out: Path) -> Iterator[None]:
         lock.release()
 
 
+Known = Callable[[Mapping[str, Any]], bool]
+"""Tells whether an entry is one that a run writes."""
+
+
+def _any(entry: Mapping[str, Any]) -> bool:
+    return True
+
+
 @contextmanager
-def open_journal(out: Path) -> Iterator[Journal]:
-    """Read the journal of a run's folder, which the caller holds, and go on with it.
+def open_journal(out: Path, known: Known = _any) -> Iterator[Journal]:
+    """Read the journal of a run's folder, which the caller holds, and go on with it; other entries count as damaged.
 
     Raises:
         OutputError: It cannot be read or written.
     """
     path = out / JOURNAL
     try:
-        file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+")
+        file = FileIO(open_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "r+")
     except OSError as error:
         raise OutputError(f"'{path}' cannot be written: {error.strerror or error}; give another --out") from None
     with file:
@@ -134,10 +144,10 @@ def open_journal(out: Path) -> Iterator[Journal]:
         whole = written.rfind(b"\n") + 1
         if whole < len(written):
             file.truncate(whole)
-        yield Journal(dict(_entries(written[:whole])), file)
+        yield Journal(dict(_entries(written[:whole], known)), file)
 
 
-def read_journal(out: Path) -> dict[str, Mapping[str, Any]]:
+def read_journal(out: Path, known: Known = _any) -> dict[str, Mapping[str, Any]]:
     """Return the entries of a journal by key, in their order, and leave it as it is.
 
     Raises:
@@ -145,20 +155,29 @@ def read_journal(out: Path) -> dict[str, Mapping[str, Any]]:
     """
     path = out / JOURNAL
     try:
-        written = path.read_bytes()
+        written = read_plain(path)
     except OSError as error:
         raise OutputError(f"'{path}' cannot be read: {error.strerror or error}; give the folder of a run") from None
-    return dict(_entries(written[: written.rfind(b"\n") + 1]))
+    return dict(_entries(written[: written.rfind(b"\n") + 1], known))
 
 
-def _entries(written: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _entries(written: bytes, known: Known) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield key and entry of each line; of a damaged one only its number is said."""
     for number, line in enumerate(written.split(b"\n")[:-1], start=1):
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            entry = None
-        if isinstance(entry, dict) and entry.pop("crc32", None) == _checksum(entry):
-            yield entry.pop("key"), entry
+        found = _entry(line)
+        if found is not None and known(found[1]):
+            yield found
         else:
             log.warning("%s: line %d is damaged; what it held is done again", JOURNAL, number)
+
+
+def _entry(line: bytes) -> tuple[str, dict[str, Any]] | None:
+    """Return key and entry of a line, None if it is damaged."""
+    try:
+        entry = json.loads(line)
+        if not isinstance(entry, dict) or entry.pop("crc32", None) != _checksum(entry):
+            return None
+    except (ValueError, RecursionError):  # also for a number that JSON does not have, such as NaN
+        return None
+    key = entry.pop("key", None)
+    return (key, entry) if isinstance(key, str) else None

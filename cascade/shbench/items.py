@@ -161,15 +161,22 @@ def _content(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> byt
     return (_unpacked(path, content) if content.startswith(_GZIP) else content).removeprefix(_BOM)
 
 
-def _unpacked(path: Path, content: bytes) -> bytes:
+LARGEST: Final = 500_000_000
+"""Bytes of an unpacked file. SH-Bench's have some 4 MB; some kB may unpack to more than any memory holds."""
+
+
+def _unpacked(path: Path, content: bytes, largest: int = LARGEST) -> bytes:
     """Unpack all members of a gzip file; what follows the last one is no part of it, as gzip itself has it."""
-    parts = []
+    parts, left = [], largest
     while content.startswith(_GZIP):
         unpacking = zlib.decompressobj(_GZIP_FORMAT)
         try:
-            parts.append(unpacking.decompress(content))
+            parts.append(unpacking.decompress(content, left + 1))
         except zlib.error as error:
             raise ItemsError(f"'{path}' is damaged: gzip cannot unpack it; fetch it again") from error
+        left -= len(parts[-1])
+        if left < 0:
+            raise ItemsError(f"'{path}' unpacks to more than {largest / 1_000_000:.0f} MB, which no file of items has")
         if not unpacking.eof:
             raise ItemsError(f"'{path}' is cut off: its gzip data end too early; fetch it again")
         content = unpacking.unused_data

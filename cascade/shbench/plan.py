@@ -177,6 +177,7 @@ def make_plan(
     settings = config.benchmark
     if config.answerer is None:
         raise ConfigError("a benchmark asks questions, but the configuration has no answerer; add 'use: extractive'")
+    _check_name(system)
     data = load_data(settings.data)
     chosen = _chosen(data, limit, shard)
     paths = find_audio(chosen, settings.audio)
@@ -204,6 +205,24 @@ def make_plan(
         references_sha256=references.sha256,
         made=gather(config),
     )
+
+
+LONGEST_NAME: Final = 200
+"""Bytes of a run's name in UTF-8. A file's name may have 255, and the mode's words come behind it."""
+
+
+def _check_name(system: str) -> None:
+    """Raise ConfigError unless a run's name can be a part of files' names."""
+    if not system.isprintable():
+        raise ConfigError(
+            "the configuration's name holds a line break, another control character, or what is no character, and its "
+            "results would be named so; give the file another name"
+        )
+    if len(system.encode()) > LONGEST_NAME:
+        raise ConfigError(
+            f"the configuration's name '{system[:20]}...' has {len(system.encode())} bytes, expected at most "
+            f"{LONGEST_NAME}, since its results are named so; give the file another name"
+        )
 
 
 def what_is_heard(config: CascadeConfig, *, limit: int | None = None, shard: Shard | None = None) -> list[Path]:

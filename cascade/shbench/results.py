@@ -27,7 +27,18 @@ from cascade.scoring.tally import Tally
 from cascade.shbench.figure import figure4
 from cascade.shbench.paper import Paper, load_paper
 from cascade.shbench.plan import Plan, Shard, digest
-from cascade.shbench.running import SPENT, Failed, Heard, Loader, Stopped, hearings, predictions, run, spent_in
+from cascade.shbench.running import (
+    SPENT,
+    Failed,
+    Heard,
+    Loader,
+    Stopped,
+    hearings,
+    is_entry,
+    predictions,
+    run,
+    spent_in,
+)
 from cascade.shbench.scores import Scores, evaluate
 from cascade.shbench.tables import scores_md
 from cascade.types import Mode, Question, Reading
@@ -102,7 +113,7 @@ def run_plan(plan: Plan, out: Path | None, watch: Watch, load: Loader = Cascade.
     names = [*map(plan.file_name, plan.modes), *FINAL_FILES]
     with locked(out):
         moved = output.begin(out, description, names)
-        with open_journal(out) as journal:
+        with open_journal(out, is_entry) as journal:
             failed, stopped = _run(plan, journal, watch, load)
             found = hearings(plan, journal)
             answered = _predictions(plan, journal)
@@ -278,14 +289,14 @@ def merge(shards: Sequence[Path], out: Path) -> Results:
     whole = _as_whole(list(runs.values()))
     answered = {name: _joined(runs, name) for name in whole["files"] if name.endswith(PREDICTIONS)}
     order = {item["audio"]: number for items in answered.values() for number, item in reversed([*enumerate(items)])}
-    entries = {key: entry for folder in runs for key, entry in read_journal(folder).items()}
+    entries = {key: entry for folder in runs for key, entry in read_journal(folder, is_entry).items()}
     heard = [entry for folder in runs for entry in _hearings_of(folder, entries)]
     if {entry["recording"] for entry in heard} != set(order):
         raise OutputError("the shards' hearings and predictions are not of the same recordings; run the shards again")
     heard.sort(key=lambda entry: order[entry["recording"]])
     with locked(out):
         moved = output.begin(out, whole, whole["files"])
-        with open_journal(out) as journal:
+        with open_journal(out, is_entry) as journal:
             for key, entry in entries.items():
                 if key not in journal:
                     journal.append(key, entry)
@@ -299,7 +310,9 @@ def merge(shards: Sequence[Path], out: Path) -> Results:
 def _hearings_of(folder: Path, entries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a shard's hearings, all of which its journal holds."""
     heard = output.read_list(folder / HEARINGS)
-    if not all(entry.get("key") in entries and "recording" in entry for entry in heard):
+    if not all(
+        entries.get(str(entry.get("key")), {}).get("kind") == "hearing" and "recording" in entry for entry in heard
+    ):
         raise OutputError(f"'{folder}': hearings and journal do not fit together; give the shard's command again")
     return heard
 

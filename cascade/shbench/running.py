@@ -201,8 +201,11 @@ def _do(
                 ended = ended or error
             elif error is not None:
                 yield Failed(recording.name, error)
+    except BaseException:
+        cascade.stop()  # after Ctrl-C, and on a full disk, nobody waits for a server
+        raise
     finally:
-        pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for questions that were not asked yet
+        pool.shutdown(cancel_futures=True)  # nor for questions that were not asked yet
         ledger.note()
     if ended is not None:
         raise ended
@@ -322,6 +325,53 @@ def _answer_entry(item: Item, mode: Mode, question: Question, answer: Answer) ->
     }
 
 
+def is_entry(entry: Mapping[str, Any]) -> bool:
+    """Tell whether a journal's entry is as they are written here; a folder may come from elsewhere."""
+    match entry.get("kind"):
+        case "hearing":
+            numbers = [entry.get("audio_s"), entry.get("admitted_s")]
+            parts = [entry.get("withheld_s"), entry.get("stages_s")]
+            tallies = [entry.get("bystander_words", 0), entry.get("main_words", 0)]
+            return (
+                isinstance(entry.get("recording"), str)
+                and entry.get("mode") in list(Mode)
+                and all(map(_is_number, numbers))
+                and all(isinstance(part, dict) and all(map(_is_number, part.values())) for part in parts)
+                and all(tally is None or _is_tally(tally) for tally in tallies)
+            )
+        case "answer":
+            choice, reply, chances = entry.get("choice"), entry.get("reply"), entry.get("probabilities")
+            return (
+                (choice is None or (isinstance(choice, str) and len(choice) == 1 and choice in LETTERS))
+                and (isinstance(reply, str) or (reply is None and choice is not None))
+                and isinstance(chances, list)
+                and all(map(_is_number, chances))
+            )
+        case "spent":
+            return all(
+                _is_number(entry.get(name)) or (name == "cost_usd" and entry.get(name, 0) is None)
+                for name in Spent().as_dict()
+            )
+    return False
+
+
+_LARGEST: Final = 1e15
+"""More seconds, tokens and dollars than there are."""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
+
+
+def _is_tally(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(type(number) is int for number in value)
+        and 0 <= value[0] <= value[1]
+    )
+
+
 # --- what came of it --------------------------------------------------------------------------------------------------
 
 
@@ -332,7 +382,7 @@ def hearings(plan: Plan, journal: Journal) -> list[Heard]:
         for heard_as in plan.hearings:
             key = hearing_key(plan, recording, heard_as)
             if key in journal:
-                found.append(Heard.of(key, journal[key]))
+                found.append(Heard.of(key, _of_kind("hearing", journal[key])))
     return found
 
 
@@ -347,8 +397,20 @@ def predictions(plan: Plan, journal: Journal) -> dict[Mode, list[dict[str, Any]]
                 question = plan.question(item, mode)
                 key = answer_key(keys[item.audio], mode, question)
                 if key in journal:
-                    answered[mode].append(_prediction(plan.data.raw[item.number], plan.options(item), journal[key]))
+                    answered[mode].append(
+                        _prediction(plan.data.raw[item.number], plan.options(item), _of_kind("answer", journal[key]))
+                    )
     return answered
+
+
+CHANGED: Final = "the journal holds something else than a run writes under that key: it was changed; give another --out"
+
+
+def _of_kind(kind: str, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an entry of this kind; OutputError where somebody put another in its place."""
+    if entry["kind"] != kind:
+        raise OutputError(CHANGED)
+    return entry
 
 
 def _prediction(raw: Mapping[str, Any], options: Sequence[str], entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -357,6 +419,8 @@ def _prediction(raw: Mapping[str, Any], options: Sequence[str], entry: Mapping[s
     An option's text is written with its letter first, since the published evaluation takes the first capital A to E.
     """
     chosen = entry["choice"]
+    if chosen is not None and LETTERS.index(chosen) >= len(options):
+        raise OutputError(CHANGED)
     pred = entry["reply"] if entry["reply"] is not None else f"{chosen}. {options[LETTERS.index(chosen)]}"
     logp = {"logp": entry["probabilities"]} if entry["probabilities"] else {}
     return {**raw, "options": list(options), "pred": pred, **logp}
