@@ -96,6 +96,8 @@ BYSTANDER_M: Final = (2.0, 3.0)
 BYSTANDER_DB: Final = -10.0  # over the main speaker's level; section 3.2 of the paper (arXiv 2512.06380)
 NOISE_SNR_DB: Final = 25.0
 
+TABLE_WIDTH: Final = 200
+
 # What the attacks are made of.
 LEAST_WEIGHT: Final = 1e-6  # of a voice in a blend
 LOUD_S: Final = 5.0  # for which a bystander is loud
@@ -662,9 +664,11 @@ def cell(numbers: Sequence[float]) -> str:
 
 def table_of(outcomes: Sequence[Outcome]) -> Any:
     """Lay out a row for each attack and strength, as a rich table."""
+    from rich import box
     from rich.table import Table
 
     table = Table(
+        box=box.SIMPLE_HEAD,
         title="Attacks on the gate: mean (least-most) over scenes; main speaker enrolled (E), dominant (D)",
         caption="FA, FW: false accept (of bystander-only time), false withhold; leak, ret: content words",
     )
@@ -740,7 +744,7 @@ def run_run(parsed: argparse.Namespace) -> None:
     ears = Ears(config)
     progress: Any = track(scenes, console=Console(stderr=True), transient=True)
     outcomes = [outcome for scene in progress for outcome in hear_scene(scene, ears)]
-    Console(width=180).print(table_of(outcomes))
+    Console(width=TABLE_WIDTH).print(table_of(outcomes))
     if parsed.json is not None:
         parsed.json.write_text(to_document(outcomes, parsed.config), encoding="utf-8")
 
