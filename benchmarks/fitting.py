@@ -17,7 +17,7 @@ from noting import Note, balanced
 
 from cascade.evidence import DILATIONS, N_FEATURES, TAPS, Column, Matrix
 
-WEIGHTS: Final = np.array([0.05, 1.0, 1.0, 2.0], np.float32)
+WEIGHTS: Final = np.array([0.3, 1.0, 1.0, 2.0], np.float32)
 """What a frame counts for in training, by who speaks: a bystander who is let through costs more, silence hardly."""
 
 
