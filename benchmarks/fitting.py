@@ -18,8 +18,11 @@ from noting import Note, balanced
 from cascade.evidence import DILATIONS, N_FEATURES, TAPS, Column, Matrix
 
 WEIGHTS: Final = np.array([0.3, 1.0, 1.0, 2.0], np.float32)
-"""What a frame counts for in training, by who speaks: a bystander who is let through costs more; a pause, which goes with
-what is said around it, costs little, but not nothing: else the network would cut turns in their pauses."""
+"""What a frame counts for in training, by who speaks.
+
+A bystander who is let through costs more. A pause, which goes with what is said around it, costs little, but not
+nothing: else the network would cut turns in their pauses.
+"""
 
 
 LEVELS: Final = Column.WINDOW_TO_MAIN
