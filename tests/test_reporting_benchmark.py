@@ -155,5 +155,8 @@ def test_without_matplotlib_a_note_stands_for_the_figure(tmp_path: Path) -> None
     )  # fmt: skip
     page = Page(made.stdout)
     page.check_self_contained()
-    assert "The figure is left out: the Python package 'matplotlib' is not installed; install it with:" in page.words
+    assert (
+        "The figure is left out: the Python package 'matplotlib' is not installed; in cascade's checkout, run:"
+        in page.words
+    )
     assert not [svg for svg in page.all("svg") if svg.get("role") == "img"]
