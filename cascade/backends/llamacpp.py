@@ -32,6 +32,9 @@ CONTEXT: Final = 8192
 SAMPLING: Final = Sampling(letter_tokens=2, top_logprobs=200)
 """A letter, and what ends it. Among so many tokens are all letters that have any chance."""
 
+_TRIAL_S: Final = 600
+"""Seconds in which the largest model is read from a slow disk; a damaged one may never be."""
+
 _TRIAL: Final = """
 import os, secrets, sys, xllamacpp
 settings = xllamacpp.CommonParams()
@@ -40,7 +43,7 @@ settings.n_ctx, settings.n_gpu_layers, settings.n_parallel, settings.verbosity =
 settings.offline, settings.api_keys = True, [secrets.token_hex(32)]
 settings.endpoint_slots = settings.endpoint_props = settings.endpoint_metrics = settings.ui = False
 try:
-    xllamacpp.Server(settings)
+    kept = xllamacpp.Server(settings)  # one that is let go at once now and then waits for itself without end
 except RuntimeError:
     os._exit(3)
 os._exit(0)
@@ -107,14 +110,18 @@ def _check_trial(model: Path) -> None:
     """Raise ModelError unless another process can load the model, which is then not ended by it itself."""
     # Without a backtrace, for which llama.cpp would start a debugger; and packages are looked for where they are here.
     environment = {**os.environ, "GGML_NO_BACKTRACE": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    tried = subprocess.run(  # noqa: S603 (a fixed program)
-        [sys.executable, "-P", "-c", _TRIAL, str(model.absolute())],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-        env=environment,
-    )
+    try:
+        tried = subprocess.run(  # noqa: S603 (a fixed program)
+            [sys.executable, "-P", "-c", _TRIAL, str(model.absolute())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            env=environment,
+            timeout=_TRIAL_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise _unloadable(model) from None
     if tried.returncode:
         raise _unloadable(model)
 
