@@ -31,13 +31,13 @@ import numpy as np
 import numpy.typing as npt
 from evidence_curves import THRESHOLDS, Curve, check_plot, curve_of, draw, table_of
 from fitting import KINDS, Fitted, Logistic, Training, calibrate, fit_simple, train
-from noting import CAUTION, NOBODY, Heard, Note, front_of, hear_all, load_front, note
+from noting import CAUTION, NOBODY, Heard, Note, absent, front_of, hear_all, load_front, note
 from references import read_scenes
 from rich.console import Console
 from rich.progress import track
 
 from cascade.config import load_config
-from cascade.errors import CascadeError
+from cascade.errors import CascadeError, installing
 from cascade.evidence import DILATIONS, FRAME, Evidence, Judge, load
 from cascade.manifests import check_models
 from cascade.settings import MainSpeakerSettings
@@ -68,8 +68,8 @@ def hear_scenes(folder: Path, name: str, threads: int) -> tuple[MainSpeakerSetti
 
 
 def note_all(scenes: Sequence[Heard], gate: MainSpeakerSettings, judge: Judge | None) -> list[Note]:
-    """Note what a judge is shown in all scenes; ValueError where nothing is."""
-    notes = [seen for scene in scenes for seen in note(scene, gate, judge)]
+    """Note what a judge is shown in all scenes, and with the enrolment of one who is absent; ValueError without any."""
+    notes = [seen for scene in [*scenes, *absent(scenes)] for seen in note(scene, gate, judge)]
     if not notes:
         raise ValueError("the gate's judge is shown nothing in these scenes; is there speech in them?")
     return notes
@@ -267,7 +267,7 @@ def main(arguments: Sequence[str] | None = None, hear: Hear = hear_scenes) -> in
         else:
             show_curves(parsed, hear, Console())
     except ModuleNotFoundError as error:
-        print(f"evidence.py: {error.name} is not installed; run: pip install 'cascade[paper]'", file=sys.stderr)
+        print(f"evidence.py: {error.name} is not installed; run: {installing('paper')}", file=sys.stderr)
         return 2
     except (ValueError, OSError, CascadeError) as error:
         print(f"evidence.py: {error}", file=sys.stderr)

@@ -22,7 +22,7 @@ from cascade.audio import open_audio, read_audio
 from cascade.config import CascadeConfig
 from cascade.errors import EnrolmentError
 from cascade.evidence import FRAME, Judge, Observation
-from cascade.gate import GateSettings, MainSpeaker, Profile, enrol
+from cascade.gate import SAME_VOICE, GateSettings, MainSpeaker, Profile, enrol
 from cascade.pipeline import load_stages
 from cascade.settings import ENROLMENT_PIECE_S, LONGEST_ENROLMENT_S, MainSpeakerSettings
 from cascade.stage import Chain
@@ -65,6 +65,10 @@ class Truth:
         frames = np.arange(-(-len(span) // FRAME)) + span.start // FRAME
         frames = np.minimum(frames, len(self.who) - 1)
         return Truth(self.who[frames], self.is_main[frames])
+
+    def without_main(self) -> Truth:
+        """Return what is true for one who is not there: whoever speaks is a bystander."""
+        return Truth(np.where(self.who == NOBODY, NOBODY, BYSTANDER).astype(np.int8), np.zeros_like(self.is_main))
 
     def main_leads(self, within_s: float) -> bool:
         """Tell whether the main speaker speaks more than others alone do, for some time from the first word on."""
@@ -175,6 +179,29 @@ class Noting:
         if self.judge is not None:
             return self.judge(turn, seen)
         return np.where(truth.is_main > 0, SURE, 1 - SURE).astype(np.float32)
+
+
+ABSENT_EVERY: Final = 3
+"""Of so many scenes, one is heard with the enrolment of one who is absent, too."""
+
+
+def absent(scenes: Sequence[Heard]) -> list[Heard]:
+    """Return some scenes as heard with the enrolment of one who is not in it: that of the next with another voice.
+
+    Else the network would learn that whoever is near is the one who is enrolled. It is every ABSENT_EVERY-th scene:
+    with all of them it would learn that who is enrolled is seldom there.
+    """
+    heard = []
+    for place, scene in list(enumerate(scenes))[::ABSENT_EVERY]:
+        others = (other.profile for other in [*scenes[place + 1 :], *scenes[:place]])
+        stranger = next((profile for profile in others if _are_two(scene.profile, profile)), None)
+        if stranger is not None:
+            heard.append(Heard(scene.name, scene.turns, stranger, scene.truth.without_main()))
+    return heard
+
+
+def _are_two(one: Profile | None, other: Profile | None) -> bool:
+    return one is not None and other is not None and float(one.voice @ other.voice) < SAME_VOICE
 
 
 def note(heard: Heard, settings: MainSpeakerSettings, judge: Judge | None) -> list[Note]:

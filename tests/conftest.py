@@ -1,8 +1,9 @@
-"""What every test shares: the environment is afterwards what it was before."""
+"""What every test shares: the environment is afterwards what it was before, and the model hub can be asked again."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,3 +17,6 @@ def same_environment() -> Iterator[None]:
     for name in os.environ.keys() - before.keys():
         del os.environ[name]
     os.environ.update(before)
+    hub = sys.modules.get("huggingface_hub.constants")  # it looks at its variable once, when it is imported
+    if hub is not None and "HF_HUB_OFFLINE" not in before:
+        vars(hub)["HF_HUB_OFFLINE"] = False

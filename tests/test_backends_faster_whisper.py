@@ -264,7 +264,7 @@ def test_the_packaged_model_is_complete() -> None:
     ],
 )
 def test_a_model_that_is_not_there_names_the_fix(asked: str, pulled: str) -> None:
-    with pytest.raises(ModelError, match=rf"at '{asked}'.*'tiny\.en' or a folder.*models pull {pulled}, or give"):
+    with pytest.raises(ModelError, match=rf"at '{asked}'.*tiny\.en.*, or a folder.*models pull {pulled}, or give"):
         load(asked)
 
 

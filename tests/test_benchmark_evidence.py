@@ -4,6 +4,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,24 @@ def test_without_an_enrolment_nothing_is_noted_where_somebody_else_leads() -> No
     assert noting.note(bystander, GATE, None) == []
 
 
+def test_with_the_enrolment_of_one_who_is_absent_everybody_is_a_bystander() -> None:
+    """It is that of the next scene whose main speaker has another voice."""
+    first, same, silent, second, other = (heard_of(seed, enrolled=seed != 2) for seed in range(5))
+    other = replace(other, profile=Profile(OTHER_VOICE * 20))
+    strangers = noting.absent([first, same, silent, second, other])
+    assert [scene.name for scene in strangers] == ["scene 0", "scene 3"]
+    assert all(scene.profile is other.profile for scene in strangers)
+    for scene, own in zip(strangers, (first, second), strict=True):
+        assert scene.turns == own.turns
+        assert not scene.truth.is_main.any()
+        assert ((scene.truth.who == NOBODY) == (own.truth.who == NOBODY)).all()
+        assert set(scene.truth.who.tolist()) == {NOBODY, BYSTANDER}
+    notes = noting.note(strangers[0], GATE, None)
+    assert [note.enrolled for note in notes] == [True] * 4
+    assert not any(note.truth.is_main.any() for note in notes)
+    assert noting.absent([first, same]) == []
+
+
 def test_a_judge_that_fails_is_no_scene_without_notes() -> None:
     def broken(turn: SpeakerTurn, seen: Observation) -> Vector:
         raise TypeError("a mistake")
@@ -169,7 +188,7 @@ def test_a_frame_counts_by_who_speaks_and_not_at_all_around_a_turn() -> None:
     note = note_of([NOBODY, MAIN, BYSTANDER])
     seen = Observation(np.zeros((6, N_FEATURES), np.float32), 2, 3)
     frames = fitting.Frames.of(Note("scene", True, note.turn, seen, note.truth), fitting.WEIGHTS)
-    np.testing.assert_allclose(frames.weight, [0, 0, 0.05, 1, 2, 0])
+    np.testing.assert_allclose(frames.weight, [0, 0, 0.3, 1, 2, 0])
     assert frames.is_main.tolist() == [0, 0, 0, 1, 0, 0]
 
 
@@ -271,7 +290,7 @@ def test_what_it_was_made_of_is_written_beside_it(fitted: Path) -> None:
     document = json.loads(fitted.with_suffix(".json").read_text())
     assert document["data"]["train"]["scenes"] == 12
     assert document["training"]["seed"] == 0
-    assert len(document["validation loss, by round"]) == 3
+    assert len(document["validation loss, by round"]) == 2
     assert set(document["simple"]) == set(fitting.KINDS)
     assert set(document["validation curves"]) == {"enrolled", "dominant"}
     assert document["versions"]["numpy"] == np.__version__

@@ -56,10 +56,7 @@ def unprogressed(err: str) -> list[str]:
             ("run", "--config", "chat.yaml", "--max-cost", "inf"),
             "error: a limit on the cost was given that is none, inf; g",
         ),
-        (
-            ("run", "--config", "chat.yaml", "--max-cost", "nan"),
-            "error: a limit on the cost was given that is none, nan; g",
-        ),
+        (("run", "--config", "chat.yaml", "--max-cost", "nan"), "Error: Invalid value for '--max-cost'"),
         ((*RUN, "a.wav", "--limit", "2"), "error: --data, --audio-root, --limit and --shard are for a benchmark"),
         ((*RUN, "--shard", "3/2"), "error: --shard '3/2': expected I/N with 1 <= I <= N, such as 1/4"),
         ((*RUN, "--limit", "0"), "Error: Invalid value for '--limit'"),

@@ -853,6 +853,26 @@ def test_the_main_speaker_of_a_real_recording_passes_alone(
     assert accepted.accuracy <= 0.05
 
 
+def test_one_who_is_near_is_not_heard_with_the_enrolment_of_one_who_is_far(
+    heard: Heard, scene: list[SpeakerTurn]
+) -> None:
+    """Whoever is enrolled is the main speaker, and nobody else, however near and long they speak."""
+    audio = read_audio(TALK / "talk.flac")
+    alone = [audio[seconds(start) : seconds(end)] for start, end in ((12.8, 15.4), (19.7, 22.5), (32.5, 35.2))]
+    far = enrol([("bystander.wav", [turn for part in alone for turn in heard.turns(part)])])
+    items = decide(MainSpeaker(JUDGE, GateSettings(), Mode.SELECTIVE, far), scene)
+    admitted = [item.span for item in items if isinstance(item, AdmittedTurn)]
+    near, himself = (
+        false_accept(admitted, spoken("bystander"), spoken("main")),
+        false_accept(admitted, spoken("main"), spoken("bystander")),
+    )
+    assert near.total > seconds(20)
+    assert near.accuracy is not None
+    assert near.accuracy <= 0.05
+    assert himself.accuracy is not None
+    assert himself.accuracy >= 0.8
+
+
 def test_short_enrolments_of_one_voice_are_accepted(heard: Heard) -> None:
     enrol([("five seconds.wav", heard.turns(ENROLMENT[: seconds(5)]))])
     near = read_audio(TALK / "talk.flac")[: seconds(8.2)]
