@@ -91,7 +91,6 @@ class Outcome:
 
     fitted: Fitted
     losses: tuple[float, ...]
-    calibration: Logistic
     simple: dict[str, Logistic]
     notes: Sequence[Note]
     valid: Sequence[Note]
@@ -132,10 +131,10 @@ def fit_rounds(
         others = note_all(valid, gate, judge)
         say(f"round {number} of {rounds}: {len(notes)} turns to fit to, {len(others)} to choose by")
         fitted, loss = train(notes, others, how, say)
-        fitted, change = calibrate(fitted, log_odds(Evidence(fitted), others), others)
+        fitted["calibration"] = calibrate(log_odds(Evidence(fitted), others), others)
         judge = Evidence(fitted)
         losses.append(loss)
-    return Outcome(fitted, tuple(losses), change, fit_simple(notes), notes, others)
+    return Outcome(fitted, tuple(losses), fit_simple(notes), notes, others)
 
 
 def description(outcome: Outcome, how: Training, parsed: argparse.Namespace) -> dict[str, Any]:
@@ -148,7 +147,10 @@ def description(outcome: Outcome, how: Training, parsed: argparse.Namespace) -> 
         "data": {"train": data_of(outcome.notes), "valid": data_of(outcome.valid)},
         "versions": {name: version_of(name) for name in PACKAGES},
         "validation loss, by round": outcome.losses,
-        "calibration": {"factor": outcome.calibration.coefficients[0], "bias": outcome.calibration.bias},
+        "calibration": {
+            way: dict(zip(("factor", "bias"), outcome.fitted["calibration"][int(enrolled)].tolist(), strict=True))
+            for enrolled, way in WAYS.items()
+        },
         "simple": {name: asdict(simple) for name, simple in outcome.simple.items()},
         "thresholds": THRESHOLDS,
         "validation curves": {

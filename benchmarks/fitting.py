@@ -105,7 +105,7 @@ def train(
         network.eval()
         missed = _mean_loss(network, others, mean, scale)
         say(f"epoch {epoch + 1} of {how.epochs}: validation loss {missed:.4f}")
-    return {"mean": mean, "scale": scale, **_weights_of(network)}, missed
+    return {"mean": mean, "scale": scale, "calibration": UNCALIBRATED, **_weights_of(network)}, missed
 
 
 def _network(how: Training) -> Any:
@@ -237,17 +237,23 @@ def fit_simple(notes: Sequence[Note]) -> dict[str, Logistic]:
     return {kind: fit_logistic(features[:, columns], labels, weight) for kind, columns in KINDS.items()}
 
 
-def calibrate(fitted: Fitted, odds: npt.NDArray[np.float64], notes: Sequence[Note]) -> tuple[Fitted, Logistic]:
-    """Return the weights such that their log-odds on notes, now (n_frames,), say how often it is true, and the change.
+UNCALIBRATED: Final = np.array([[1, 0], [1, 0]], np.float32)
 
-    It is a factor (one over the temperature, arXiv 1706.04599) and a bias, and goes into the last layer.
+
+def calibrate(odds: npt.NDArray[np.float64], notes: Sequence[Note]) -> Matrix:
+    """Return the calibration (2, 2) by which log-odds on notes (n_frames,) say how often it is true.
+
+    It is a factor (one over the temperature, arXiv 1706.04599) and a bias, without and with an enrolment: what is known
+    of the main speaker differs, and so does how far it is to be believed. It stays as it is where there are no notes.
     """
-    _, labels, weight = in_turns(notes)
-    change = fit_logistic(odds[:, None].astype(np.float32), labels, weight)
-    last = len(DILATIONS)
-    factor = np.float32(change.coefficients[0])
-    output = {
-        f"w{last}": fitted[f"w{last}"] * factor,
-        f"b{last}": fitted[f"b{last}"] * factor + np.float32(change.bias),
-    }
-    return {**fitted, **output}, change
+    ends = np.cumsum([note.seen.n_frames for note in notes])[:-1]
+    pairs = list(zip(notes, np.split(odds, ends), strict=True))
+    calibration = UNCALIBRATED.copy()
+    for enrolled in (False, True):
+        own = [pair for pair in pairs if pair[0].enrolled is enrolled]
+        if own:
+            _, labels, weight = in_turns([note for note, _ in own])
+            given = np.concatenate([one for _, one in own])[:, None].astype(np.float32)
+            change = fit_logistic(given, labels, weight)
+            calibration[int(enrolled)] = change.coefficients[0], change.bias
+    return calibration

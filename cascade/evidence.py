@@ -187,7 +187,10 @@ class Evidence:
     """A Judge: three layers of dilated convolutions over an observation, and a logistic output; 4 ms for 10 s."""
 
     def __init__(self, weights: Mapping[str, Matrix]) -> None:
-        """Take the weights: mean and scale (N_FEATURES,), w0..w3 (n_out, n_in, TAPS or 1), b0..b3 (n_out,)."""
+        """Take the weights: mean and scale (N_FEATURES,), w0..w3 (n_out, n_in, TAPS or 1), b0..b3 (n_out,).
+
+        calibration (2, 2) is what log-odds are multiplied by, and what is added then: without and with an enrolment.
+        """
         self._weights = weights
 
     def __call__(self, turn: SpeakerTurn, seen: Observation) -> Vector:
@@ -196,7 +199,8 @@ class Evidence:
         frames = (seen.features - weights["mean"]) / weights["scale"]
         for layer, dilation in enumerate(DILATIONS):
             frames = np.maximum(0, _convolved(frames, weights[f"w{layer}"], dilation) + weights[f"b{layer}"])
-        odds = np.clip(frames @ weights["w3"][0, :, 0] + weights["b3"][0], -CERTAIN, CERTAIN)
+        factor, bias = weights["calibration"][int(seen.features[seen.before, Column.ENROLLED] > 0)]
+        odds = np.clip((frames @ weights["w3"][0, :, 0] + weights["b3"][0]) * factor + bias, -CERTAIN, CERTAIN)
         probabilities = 1 / (1 + np.exp(-odds[seen.before : seen.before + seen.n_frames]))
         return np.asarray(probabilities, np.float32)
 
@@ -232,7 +236,7 @@ def _fit(weights: Mapping[str, Matrix]) -> bool:
     """Tell whether weights are numbers and of shapes that go together; a KeyError tells the same."""
     inner = [len(weights[f"b{layer}"]) for layer in range(len(DILATIONS))]
     sizes, taps = [N_FEATURES, *inner, 1], [TAPS] * len(inner) + [1]
-    shapes: dict[str, tuple[int, ...]] = {"mean": (N_FEATURES,), "scale": (N_FEATURES,)}
+    shapes: dict[str, tuple[int, ...]] = {"mean": (N_FEATURES,), "scale": (N_FEATURES,), "calibration": (2, 2)}
     for layer, n_taps in enumerate(taps):
         shapes |= {f"w{layer}": (sizes[layer + 1], sizes[layer], n_taps), f"b{layer}": (sizes[layer + 1],)}
     return all(weights[name].shape == shape and np.isfinite(weights[name]).all() for name, shape in shapes.items())

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cascade.evidence import DILATIONS, FRAME, N_FEATURES, Column, Evidence, Observation, load
+from cascade.evidence import FRAME, N_FEATURES, Column, Evidence, Observation, load
 from cascade.gate import Profile
 from cascade.settings import MainSpeakerSettings
 from cascade.types import Span, SpeakerTurn, Vector, seconds
@@ -177,6 +177,7 @@ def test_the_trained_network_is_the_one_that_is_used() -> None:
     torch.manual_seed(1)
     network = fitting._network(Training(hidden=3, dropout=0.5)).eval()
     plain = {"mean": np.zeros(N_FEATURES, np.float32), "scale": np.ones(N_FEATURES, np.float32)}
+    plain["calibration"] = fitting.UNCALIBRATED
     note = note_of([MAIN] * 60, np.random.default_rng(0).normal(size=(60, N_FEATURES)).astype(np.float32))
     with torch.no_grad():
         expected = torch.sigmoid(network(torch.from_numpy(note.seen.features.T[None].copy()))[0, 0]).numpy()
@@ -211,13 +212,14 @@ def test_a_column_that_tells_all_leaves_numbers() -> None:
 def test_calibration_takes_back_what_is_too_certain_and_how_often_who_spoke() -> None:
     draws = np.random.default_rng(0)
     told = draws.normal(np.repeat([1.0, -1.0], [40_000, 10_000]), 1.0)  # log-odds are twice that if both are as likely
-    notes = [note_of([MAIN] * 40_000 + [BYSTANDER] * 10_000)]
-    last = len(DILATIONS)
-    fitted = {f"w{last}": np.full((1, 2, 1), 3, np.float32), f"b{last}": np.ones(1, np.float32)}
-    calibrated, change = fitting.calibrate(fitted, 6 * told + 1, notes)
-    assert change.coefficients[0] == pytest.approx(1 / 3, rel=0.05)
-    assert calibrated[f"w{last}"] == pytest.approx(np.full((1, 2, 1), 1.0), rel=0.05)
-    assert calibrated[f"b{last}"][0] == pytest.approx(-math.log(noting.CAUTION), abs=0.06)
+    note = note_of([MAIN] * 40_000 + [BYSTANDER] * 10_000)
+    dominant = replace(note_of([MAIN] * 40_000 + [BYSTANDER] * 10_000), enrolled=False)
+    calibration = fitting.calibrate(np.concatenate([6 * told + 1, 2 * told - 3]), [note, dominant])
+    np.testing.assert_allclose(calibration[:, 0], [1, 1 / 3], rtol=0.05)
+    expected = [3 - math.log(noting.CAUTION), -1 / 3 - math.log(noting.CAUTION)]
+    np.testing.assert_allclose(calibration[:, 1], expected, atol=0.15)
+    alone = fitting.calibrate(6 * told + 1, [note])
+    np.testing.assert_allclose(alone[0], [1, 0])
 
 
 # --- evidence_curves.py -----------------------------------------------------------------------------------------------

@@ -219,6 +219,7 @@ def made_weights(hidden: int = 3, seed: int = 0) -> dict[str, Any]:
     weights: dict[str, Any] = {
         "mean": generator.normal(0, 1, N_FEATURES),
         "scale": generator.uniform(0.5, 2, N_FEATURES),
+        "calibration": np.array([[0.5, -1], [2, 1]]),
     }
     for layer, taps in enumerate([TAPS] * len(DILATIONS) + [1]):
         weights[f"w{layer}"] = generator.normal(0, 0.3, (sizes[layer + 1], sizes[layer], taps))
@@ -244,12 +245,15 @@ def slowly(weights: Mapping[str, Any], features: Vector) -> list[float]:
             following.append(row)
         frames = following
     odds = [sum(float(w) * x for w, x in zip(weights["w3"][0, :, 0], row, strict=True)) for row in frames]
-    return [1 / (1 + math.exp(-(value + float(weights["b3"][0])))) for value in odds]
+    factor, bias = (0.5, -1) if features[0, Column.ENROLLED] <= 0 else (2, 1)
+    return [1 / (1 + math.exp(-(factor * (value + float(weights["b3"][0])) + bias))) for value in odds]
 
 
+@pytest.mark.parametrize("enrolled", [0, 1])
 @pytest.mark.parametrize(("n_rows", "before", "n_frames"), [(1, 0, 1), (4, 1, 2), (25, 15, 3)])
-def test_the_network_is_what_it_says(n_rows: int, before: int, n_frames: int) -> None:
+def test_the_network_is_what_it_says(n_rows: int, before: int, n_frames: int, enrolled: int) -> None:
     weights, features = made_weights(), np.random.default_rng(1).normal(0, 1, (n_rows, N_FEATURES)).astype(np.float32)
+    features[:, Column.ENROLLED] = enrolled
     given_ = Evidence(weights)(turn(noise(1)), Observation(features, before, n_frames))
     assert given_.shape == (n_frames,)
     np.testing.assert_allclose(given_, slowly(weights, features)[before : before + n_frames], atol=1e-5)
@@ -336,6 +340,7 @@ def spoilt(path: Path) -> None:
         cut_short,
         spoilt,
         changed(w1=None),
+        changed(calibration=None),
         changed(b3=None),
         changed(mean=np.zeros(N_FEATURES - 1)),
         changed(scale=np.ones(1)),
@@ -349,7 +354,19 @@ def spoilt(path: Path) -> None:
         changed(b2=np.array(["a", "b", "c"])),
     ],
     ids=[
-        *("nothing", "a folder", "empty", "text", "one array", "cut short", "spoilt", "no w1", "no b3", "short mean"),
+        *(
+            "nothing",
+            "a folder",
+            "empty",
+            "text",
+            "one array",
+            "cut short",
+            "spoilt",
+            "no w1",
+            "uncalibrated",
+            "no b3",
+            "short mean",
+        ),
         *("short scale", "features", "taps", "w2", "two outputs", "a number", "NaN", "pickled", "words"),
     ],
 )
