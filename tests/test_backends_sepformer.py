@@ -84,6 +84,22 @@ def separated(stage: Separator, audio: Samples, size: int) -> Samples:
 # --- the model --------------------------------------------------------------------------------------------------------
 
 
+def test_it_separates_as_speechbrain_does_that_loads_the_folder_itself(folder: Path, model: SepFormer) -> None:
+    """cascade makes the networks by itself, since speechbrain would run what a folder from elsewhere says."""
+    import torch
+    from speechbrain.inference.separation import SepformerSeparation
+    from speechbrain.utils.fetching import FetchConfig, FetchFrom, FetchSource
+
+    theirs = SepformerSeparation.from_hparams(
+        FetchSource(FetchFrom.LOCAL, str(folder)), fetch_config=FetchConfig(allow_network=False)
+    )
+    windows = np.stack([speech(8000, seed) for seed in range(2)])
+    with torch.inference_mode():
+        expected = theirs.separate_batch(torch.from_numpy(windows)).numpy().transpose(0, 2, 1)
+    np.testing.assert_allclose(model(windows), expected, atol=1e-6)
+    assert float(np.abs(expected).max()) > 0
+
+
 @pytest.mark.parametrize("rate", [8000, 16_000])
 def test_the_rate_is_read_from_the_model(saved: Callable[[int], Path], rate: int) -> None:
     model = sepformer.load(saved(rate))
