@@ -129,7 +129,7 @@ def fit_rounds(
     for number in range(1, rounds + 1):
         notes += note_all(scenes, gate, judge)
         others = note_all(valid, gate, judge)
-        say(f"round {number} of {rounds}: {len(notes)} turns to fit to, {len(others)} to choose by")
+        say(f"round {number} of {rounds}: {len(notes)} turns to fit to, {len(others)} to calibrate by")
         fitted, loss = train(notes, others, how, say)
         fitted["calibration"] = calibrate(log_odds(Evidence(fitted), others), others)
         judge = Evidence(fitted)
@@ -243,7 +243,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     fitting = commands.add_parser("fit", help="fit weights", allow_abbrev=False)
-    fitting.add_argument("--valid", type=Path, required=True, metavar="VALID", help="scenes to choose and calibrate by")
+    fitting.add_argument("--valid", type=Path, required=True, metavar="VALID", help="scenes to calibrate by")
     fitting.add_argument("--out", type=Path, required=True, metavar="FILE.npz", help="where the weights go")
     fitting.add_argument("--rounds", type=natural, default=2, metavar="N", help="how often to fit (default 2)")
     fitting.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn (default 0)")
