@@ -193,8 +193,8 @@ def _missing_packages(config: CascadeConfig) -> Iterator[Problem]:
     seen = set[str]()
     for extra in ("", *extras_of(config)):
         needed = f"needed by the extra '{extra}'" if extra else "needed by cascade"
-        mine = [requirement for requirement in requirements(extra) if str(requirement) not in seen]
-        seen |= set(map(str, mine))
+        mine = [one for one in requirements(extra) if f"{one.name}{one.specifier}" not in seen]
+        seen |= {f"{one.name}{one.specifier}" for one in mine}  # a requirement's own text says which extra it is for
         absent = [requirement for requirement in mine if installed(requirement.name) is None]
         if absent:
             names = ", ".join(requirement.name for requirement in absent)
