@@ -58,6 +58,7 @@ class Client:
         self._timeout_s = timeout_s
         self._client = openai.AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, http_client=http)
         self._given_up = False
+        self._under_way = set[asyncio.Task[Any] | None]()
         self._loop = asyncio.new_event_loop()
         Thread(target=_run, args=(self._loop, self._client.close), name="chat server", daemon=True).start()
 
@@ -80,8 +81,13 @@ class Client:
     async def _create(self, request: dict[str, Any]) -> Any:
         if self._given_up:
             raise TimeoutError
-        async with asyncio.timeout(self._timeout_s):
-            return await self._client.chat.completions.create(**request)
+        task = asyncio.current_task()
+        self._under_way.add(task)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._client.chat.completions.create(**request)
+        finally:
+            self._under_way.discard(task)
 
     def stop(self) -> None:
         """End all requests that are not answered within STOP_S, and send no other."""
@@ -89,8 +95,9 @@ class Client:
 
     def _give_up(self) -> None:
         self._given_up = True
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
+        for task in self._under_way:  # and not the loop's other tasks: one may be closing the connections
+            if task is not None:
+                task.cancel()
 
     def close(self) -> None:
         """Close all connections, soon; nothing can be sent then."""
