@@ -34,8 +34,8 @@ FAR_LEVEL_DB: Final = -20.0
 LARGEST_GAIN_DB: Final = 30.0
 """Level (RMS, dB of full scale) that a bystander's turn is brought to in general mode, and by how much at most.
 
-What is said far away is then heard as well as it can be: 60 rather than 54 of 234 content words of the bystanders in
-eight two-speaker scenes. The main speaker's turns stay as they are: there it changed nothing.
+What is said far away is then heard as well as it can be, and does not depend on how far. The main speaker's turns stay
+as they are.
 """
 
 NO_SPEECH_PROBABILITY: Final = 0.6

@@ -571,6 +571,28 @@ def test_what_are_no_probabilities_withholds_the_whole_turn(wrong: Callable[[int
     assert (item.span, item.reason) == (turn(0).span, WithholdReason.GATE_ERROR)
 
 
+def test_how_far_the_voice_has_moved_from_the_enrolment_is_told() -> None:
+    gate = enrolled(judge=certain(0.99))
+    assert gate.similarity_to_enrolment is None
+    gate.push(turn(0))
+    assert gate.similarity_to_enrolment == pytest.approx(1)
+    for start in range(2, 40, 2):
+        gate.push(turn(start, like(0.8)))
+    assert gate.similarity_to_enrolment == pytest.approx(0.8, abs=0.05)
+    assert dominant().similarity_to_enrolment is None
+
+
+def test_a_turn_is_shown_beside_the_one_most_alike_so_far() -> None:
+    """One that lasts less than a second is no measure for others."""
+    judge = Watching(certain(0.5))
+    gate = enrolled(judge=judge)
+    below = []
+    for start, likeness, lasts_s in ((0, 0.5, 2), (2, 0.9, 0.5), (4, 0.4, 2), (6, 0.8, 2), (8, 0.5, 2)):
+        gate.push(turn(start, like(likeness), lasts_s=lasts_s))
+        below.append(judge.last(Column.BELOW_MOST_ALIKE))
+    assert below == pytest.approx([0, 0, -0.1, 0, -0.3], abs=1e-5)
+
+
 @pytest.mark.parametrize("mode", Mode)
 def test_a_fault_in_one_piece_withholds_the_whole_turn(mode: Mode) -> None:
     gate = MainSpeaker(by_voice, GateSettings(), mode, Faulty(ME))
