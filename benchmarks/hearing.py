@@ -3,6 +3,8 @@
 The stages in front of the gate hear a recording once. What they found is put through the gate and the speech
 recognition for every setting (enrolled or not, and the threshold), and the recogniser hears equal audio once. Beside
 it, the same recogniser hears the mixture without a gate and the main speaker alone.
+
+With the true sources, what a good separator would give takes the place of the configuration's first stage.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from references import Scene
 from cascade.audio import open_audio, read_audio
 from cascade.config import CascadeConfig
 from cascade.gate import Everyone
+from cascade.overlap import OverlapPolicy
 from cascade.pipeline import Cascade, Distribution, Listening, StageLoader, load_stages
 from cascade.scoring.leakage import false_accept, false_withhold, leakage, leaked_words, retention
 from cascade.scoring.tally import Tally
@@ -30,6 +33,7 @@ from cascade.types import (
     AudioChunk,
     Mode,
     Samples,
+    SeparatedChunk,
     Span,
     SpeakerTurn,
     Transcript,
@@ -126,6 +130,33 @@ class Replay:
         return self._rest
 
 
+class TrueSources:
+    """Separates as nobody can: with the main speaker's own track; a Stage[AudioChunk, SeparatedChunk].
+
+    The sources are the main speaker and all else. Each holds some of the other, so much softer; they add up to the
+    mixture.
+    """
+
+    lookahead = 0
+
+    def __init__(self, main: Samples, leak_db: float) -> None:
+        """Take the main speaker's track (n_samples,), as loud as in the mixture, and how loud what is left is."""
+        self._main, self._leak = main, np.float32(10 ** (leak_db / 20))
+
+    def push(self, chunk: AudioChunk, /) -> Sequence[SeparatedChunk]:
+        """Return the chunk with its two sources."""
+        main = np.zeros_like(chunk.mixture)
+        heard = self._main[chunk.span.start : chunk.span.end]
+        main[: len(heard)] = heard
+        rest = chunk.mixture - main
+        crossed = self._leak * (rest - main)
+        return [SeparatedChunk(chunk.span, chunk.mixture, np.stack([main + crossed, rest - crossed]))]
+
+    def flush(self) -> Sequence[SeparatedChunk]:
+        """Return nothing: nothing is held back."""
+        return []
+
+
 Memory: TypeAlias = dict[tuple[Span, bytes], Sequence[Utterance]]
 """Texts of turns of one recording, by their place and their samples."""
 
@@ -176,9 +207,10 @@ class Ears:
         stages = self._stages(Setting(enrolled=False), None)
         self._front, self._place, self._behind = stages[:place], place, stages[place + 1 :]
 
-    def diarize(self, chunks: Iterable[AudioChunk]) -> Diarized:
-        """Hear a recording up to the gate."""
-        front = Chain([make(Mode.SELECTIVE) for _, make in self._front])
+    def diarize(self, chunks: Iterable[AudioChunk], sources: TrueSources | None = None) -> Diarized:
+        """Hear a recording up to the gate; with true sources, they take the first stage's place."""
+        stages = [make(Mode.SELECTIVE) for _, make in self._front]
+        front = Chain(stages if sources is None else [sources, *stages[1:]])
         return Diarized([(chunk, front.push(chunk)) for chunk in chunks], front.flush())
 
     def transcribe(self, samples: Samples) -> str:
@@ -224,12 +256,21 @@ def configured(config: CascadeConfig, setting: Setting, enrolment: Path | None) 
     return enrolled.model_copy(update={"stages": tuple(stages)})
 
 
-def measure(scene: Scene, ears: Ears, settings: Sequence[Setting]) -> list[Result]:
-    """Hear a scene once, and count what came of it in each setting.
+def with_overlap(config: CascadeConfig, policy: OverlapPolicy) -> CascadeConfig:
+    """Return the configuration with another overlap policy of its gate."""
+    stages = (
+        stage.model_copy(update={"overlap": policy}) if isinstance(stage, MainSpeakerSettings) else stage
+        for stage in config.stages
+    )
+    return config.model_copy(update={"stages": tuple(stages)})
 
-    Errors: AudioError, EnrolmentError, BackendError.
+
+def measure(scene: Scene, ears: Ears, settings: Sequence[Setting], leak_db: float | None = None) -> list[Result]:
+    """Hear a scene once, and count what came of it in each setting; leak_db is that of the true sources, if any.
+
+    Errors: AudioError, EnrolmentError, BackendError; ValueError where true sources need a track that is missing.
     """
-    diarized = ears.diarize(open_audio(scene.mixture))
+    diarized = ears.diarize(open_audio(scene.mixture), None if leak_db is None else _true_sources(scene, leak_db))
     mixture = Words.of(ears.transcribe(diarized.mixture), scene)
     clean = None if scene.main is None else Words.of(ears.transcribe(read_audio(scene.main)), scene)
     rate = diarization_errors(
@@ -245,6 +286,12 @@ def measure(scene: Scene, ears: Ears, settings: Sequence[Setting]) -> list[Resul
     return [
         Result(scene.name, setting, out, mixture, clean, rate) for setting, out in zip(settings, gated, strict=True)
     ]
+
+
+def _true_sources(scene: Scene, leak_db: float) -> TrueSources:
+    if scene.main is None:
+        raise ValueError(f"{scene.name} has no track of the main speaker alone, so its true sources are not known")
+    return TrueSources(read_audio(scene.main), leak_db)
 
 
 def _gated(scene: Scene, ears: Ears, diarized: Diarized, setting: Setting, memory: Memory) -> Gated:

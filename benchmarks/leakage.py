@@ -2,6 +2,7 @@
 
     python benchmarks/leakage.py SCENES_DIR [--no-enrolment | --both] [--threshold X] [--config ondevice.yaml]
                                             [--thresholds 0.3,0.5,0.7] [--plot FILE.svg] [--json FILE]
+                                            [--overlap POLICY] [--true-sources DB]
 
 SCENES_DIR holds recordings with references, RTTM and SegLST, as benchmarks/scenes.py makes them with --stems; all
 layouts are in benchmarks/references.py. A recording without main.flac or enrolment.flac has a dash for what needs it.
@@ -15,17 +16,20 @@ layouts are in benchmarks/references.py. A recording without main.flac or enrolm
 
 Beside it, in the same run, the same speech recognition hears the mixture without a gate and the main speaker alone,
 which is what a perfect gate and separator would hand it. --thresholds adds the privacy/utility curve, --plot draws it.
+--true-sources tells what a separator is worth to the gate: main.flac and the rest of the mixture are the sources, each
+with DB (-15, say) of the other in it. It goes with --overlap separate.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hearing import Ears, Result, Setting, measure
+from hearing import Ears, Result, Setting, measure, with_overlap
 from leakage_report import called, check_plot, curve_table, draw, in_setting, scene_table, summary_table, to_json
 from references import read_scenes
 from rich.console import Console
@@ -34,6 +38,7 @@ from rich.progress import track
 from cascade.config import load_config
 from cascade.errors import CascadeError
 from cascade.manifests import check_models
+from cascade.overlap import OverlapPolicy
 
 CURVE: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Thresholds that --plot draws when none are given."""
@@ -58,6 +63,19 @@ def thresholds_of(text: str) -> tuple[float, ...]:
     return tuple(sorted({threshold_of(part) for part in text.split(",")}))
 
 
+def decibels_of(text: str) -> float:
+    """Read how loud what is left of one source is in another; argparse says what is wrong with it."""
+    try:
+        level_db = float(text)
+    except ValueError:
+        level_db = math.nan
+    if not -200 <= level_db < 0:
+        raise argparse.ArgumentTypeError(
+            f"what is left in a source is softer than all of it, -15 (dB) say, got {text!r}"
+        )
+    return level_db
+
+
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line; None means this process's own."""
     parser = argparse.ArgumentParser(
@@ -70,6 +88,11 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threshold", type=threshold_of, help="least evidence that passes, in place of the gate's own")
     parser.add_argument("--thresholds", type=thresholds_of, metavar="X,Y", help="points of the privacy/utility curve")
     parser.add_argument("--config", default="ondevice.yaml", help="the cascade to measure (default: %(default)s)")
+    policies = tuple(map(str, OverlapPolicy))
+    parser.add_argument("--overlap", choices=policies, help="what goes on where two speak, in place of the gate's own")
+    parser.add_argument(
+        "--true-sources", type=decibels_of, metavar="DB", help="separate by the main speaker's own track"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curve (.svg, .png or .pdf)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers down")
     return parser.parse_args(arguments)
@@ -115,12 +138,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_files(parsed)
         scenes, config = read_scenes(parsed.scenes), load_config(parsed.config)
+        if parsed.overlap is not None:
+            config = with_overlap(config, OverlapPolicy(parsed.overlap))
         check_models(config)
         ears = Ears(config)
         full, curve = settings_of(parsed)
         settings = list(dict.fromkeys([*full, *curve]))
         progress: Any = track(scenes, console=Console(stderr=True), transient=True)
-        results = [result for scene in progress for result in measure(scene, ears, settings)]
+        results = [result for scene in progress for result in measure(scene, ears, settings, parsed.true_sources)]
         report(console, results, parsed)
     except (ValueError, OSError, CascadeError) as error:
         print(f"leakage.py: {error}", file=sys.stderr)

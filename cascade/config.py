@@ -336,7 +336,7 @@ def _kind(value: object) -> str:
 
 
 def _check_fit(config: CascadeConfig, document: _Document) -> None:
-    """Raise ConfigError unless each stage takes what the one before it gives."""
+    """Raise ConfigError unless each stage takes what the one before it gives, and its settings go with those."""
     given: type = AudioChunk
     before = "the audio"
     for index, stage in enumerate(config.stages):
@@ -344,6 +344,9 @@ def _check_fit(config: CascadeConfig, document: _Document) -> None:
             takes = f"{stage.use} takes {stage.takes.__name__}, but {before} gives {given.__name__}"
             raise ConfigError(f"{document.at(('stages', index))}: {takes}{_gap(given, stage)}")
         given, before = stage.gives, stage.use
+    for index, settings in enumerate(config.stream):  # the answerer comes last, so that places are the same
+        if settings.misfit is not None:
+            raise ConfigError(f"{document.at(('stages', index))}: {settings.misfit}")
     if given not in (Utterance, Answer):
         ends = f"the chain must end with Utterance or Answer, but {before} gives {given.__name__}"
         raise ConfigError(f"{document.path}: {ends}{_after(given)}")

@@ -11,12 +11,14 @@ anybody being let through by that.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from cascade.audio import SampleBuffer
 from cascade.separation import Encoder
@@ -425,11 +427,81 @@ class _TurnFinder:
         return max(self._free_from, extent.hops[0].index * HOP - self._pad, 0)
 
 
+RESIDUE: Final = 10 ** (-12 / 10)
+"""A source with less than this share (-12 dB) of the power of the turn's own may hold what separation left of it."""
+
+HEARD: Final = 10 ** (-20 / 10)
+"""What has less than this share (-20 dB) of the power of a turn's speech does not matter, not even in its pauses."""
+
+
+class _Sources:
+    """The separated sources of a stream: which of them goes with a turn's voice, and where another is loud in it.
+
+    The voice of a turn is the one that is heard best in the mixture. So its source is the one that is loudest in most
+    of its hops, in this turn and in those before, which count less the older they are.
+    """
+
+    def __init__(self, memory: float) -> None:
+        self._memory = memory
+        self._buffers: list[SampleBuffer] = []
+        self._votes: dict[str, npt.NDArray[np.float64]] = {}
+
+    def append(self, sources: Samples) -> None:
+        """Keep what was separated (n_sources, n_samples); ValueError if it is another number of sources than before."""
+        if not self._buffers:
+            self._buffers = [SampleBuffer() for _ in sources]
+        if len(sources) != len(self._buffers):
+            raise ValueError(f"expected {len(self._buffers)} sources, as before; got {len(sources)}")
+        for buffer, source in zip(self._buffers, sources, strict=True):
+            buffer.append(source)
+
+    def drop_before(self, position: int) -> None:
+        """Forget all samples before a position."""
+        for buffer in self._buffers:
+            buffer.drop_before(position)
+
+    def of(self, span: Span, extent: _Extent) -> tuple[Samples, tuple[Span, ...]]:
+        """Return the source of a turn over its span (n_samples,), and where another is loud; nothing if there is one.
+
+        Another is loud in a hop where it has RESIDUE of the power of the turn's own there, and HEARD of its usual one.
+        """
+        if len(self._buffers) < 2:
+            return np.zeros(0, np.float32), ()
+        heard = np.stack([buffer.take(span) for buffer in self._buffers])
+        hops = range(span.start // HOP, -(-span.end // HOP))
+        cells = [Span(hop * HOP, (hop + 1) * HOP) & span for hop in hops]
+        powers = np.stack([_power(heard[:, cell.start - span.start : cell.end - span.start]) for cell in cells], axis=1)
+        spoken = powers[:, np.isin(hops, [hop.index for hop in extent.hops if hop.speech])]
+        own = self._vote(extent.voice.name, spoken)
+        other = np.delete(powers, own, axis=0).max(axis=0)
+        least = np.maximum(powers[own] * RESIDUE, spoken[own].mean() * HEARD if spoken.size else 0.0)
+        return heard[own], _united(itertools.compress(cells, (other > 0) & (other >= least)))
+
+    def _vote(self, voice: str, powers: npt.NDArray[np.float64]) -> int:
+        """Return the source that is a voice's, given the power of all of them where it speaks (n_sources, n_hops)."""
+        votes = np.bincount(powers.argmax(axis=0), minlength=len(powers)).astype(np.float64)
+        if voice in self._votes:
+            votes += self._votes[voice] * self._memory ** powers.shape[1]
+        if voice != UNKNOWN:
+            self._votes[voice] = votes
+        return int(votes.argmax())
+
+
+def _power(sources: Samples) -> npt.NDArray[np.float64]:
+    """Return the mean power of each of some sources (n_sources, n_samples); none where it holds what is no number."""
+    power: npt.NDArray[np.float64] = np.square(sources, dtype=np.float64).mean(axis=1)
+    return np.nan_to_num(power, posinf=0.0)
+
+
 class Diarizer:
-    """Voice activity and online clustering; a Stage[SeparatedChunk, SpeakerTurn] that listens to one source."""
+    """Voice activity and online clustering; a Stage[SeparatedChunk, SpeakerTurn] that hears the mixture.
+
+    Where there are several sources, each turn has the one that goes with its voice, and tells where another is loud.
+    """
 
     def __init__(self, detect: SpeechDetector, encode: Encoder, settings: ClusteringSettings) -> None:
         self._buffer = SampleBuffer()
+        self._sources = _Sources(settings.memory)
         self._listener = _Listener(detect, encode, self._buffer)
         self._labeller = _Labeller(settings)
         self._finder = _TurnFinder(settings)
@@ -443,10 +515,9 @@ class Diarizer:
         return pause + self._listener.lookahead + _Labeller.SMOOTH * HOP
 
     def push(self, chunk: SeparatedChunk, /) -> Sequence[SpeakerTurn]:
-        """Take a chunk with one source; return the turns that have ended."""
-        if len(chunk.sources) != 1:
-            raise ValueError(f"online_clustering listens to one source, got {len(chunk.sources)}")
-        self._buffer.append(chunk.sources[0])
+        """Take a chunk; return the turns that have ended."""
+        self._buffer.append(chunk.mixture)
+        self._sources.append(chunk.sources)
         turns = [turn for hop in self._listener.hops() for turn in self._after(hop)]
         self._forget()
         return turns
@@ -476,12 +547,15 @@ class Diarizer:
         after = Span(span.end, max(span.end, min(span.end + SURROUNDINGS, heard)))
         embeddings = [hop.embedding for hop in extent.hops if hop.embedding is not None]
         power = np.mean([10 ** (hop.level_db / 10) for hop in extent.hops])
+        source, overlaps = self._sources.of(span, extent)
         return SpeakerTurn(
             span=span,
             speaker=extent.voice.name,
             samples=self._buffer.take(span).copy(),
             embedding=np.mean(embeddings, axis=0, dtype=np.float32) if embeddings else np.full(1, np.nan, np.float32),
             level_db=10 * float(np.log10(power)),
+            overlaps=overlaps,
+            source=source,
             embeddings=_by_hop(extent.hops, span),
             before=self._buffer.take(before).copy(),
             after=self._buffer.take(after).copy(),
@@ -493,6 +567,7 @@ class Diarizer:
         turn = self._finder.needs
         oldest = max(0, min(pending, pending if turn is None else turn) - SURROUNDINGS)
         self._buffer.drop_before(min(self._listener.needs, oldest))
+        self._sources.drop_before(oldest)
 
 
 def _by_hop(hops: Sequence[Hop], span: Span) -> Vector:
@@ -513,10 +588,6 @@ INAUDIBLE: Final = 1e-4
 
 _CELL: Final = seconds(0.01)
 """Who speaks alone, and how loud each source is there, is told in steps of 10 ms."""
-
-_FADE: Final = seconds(0.005)
-"""Samples over which a turn goes from the mixture to a source and back, so that no click is cut into it."""
-
 
 TOLD_OVERLAP: Final = seconds(0.05)
 """A turn counts as overlapped where others speak in it for so long together, or for half of it. Where turns change, two
@@ -550,9 +621,9 @@ DiarizationModel: TypeAlias = Callable[[Samples], Diarization]
 class WholeRecordingDiarizer:
     """A model of whole recordings as a Stage[SeparatedChunk, SpeakerTurn]; it hears the mixture.
 
-    A turn is cut out of the mixture. Where somebody else speaks in it as well and there are several sources, it is the
-    source that goes with its speaker: the one that holds most of that speaker's sound where nobody else speaks. All
-    turns of a speaker have the same embedding.
+    A turn is cut out of the mixture. Where there are several sources, the turn has the one that goes with its speaker,
+    too: the one that holds most of that speaker's sound where nobody else speaks. All turns of a speaker have the same
+    embedding.
 
     It keeps the recording, and the sources where there are several: 230 MB for an hour of each, and at the end twice
     that (measured for an hour: 0.5 GB with one source, 1.4 GB with two), besides what the model needs.
@@ -635,16 +706,16 @@ class _Cutter:
     def _cut(self, turn: Stretch) -> SpeakerTurn:
         others = self._others(turn)
         samples = self._mixture[_slice(turn.span)].copy()
-        for other in others:
-            self._replace(samples, turn, other)
         embedding = self._heard.embeddings.get(turn.speaker)
+        told = sum(len(other.span) for other in others) >= min(TOLD_OVERLAP, len(turn.span) / 2)
         return SpeakerTurn(
             span=turn.span,
             speaker=turn.speaker,
             samples=samples,
             embedding=np.full(1, np.nan, np.float32) if embedding is None else embedding,
             level_db=level_db(samples),
-            overlapped=sum(len(other.span) for other in others) >= min(TOLD_OVERLAP, len(turn.span) / 2),
+            overlaps=_united(other.span for other in others) if told else (),
+            source=self._source(turn, others),
             before=self._mixture[max(0, turn.span.start - SURROUNDINGS) : turn.span.start].copy(),
             after=self._mixture[turn.span.end : turn.span.end + SURROUNDINGS].copy(),
         )
@@ -659,22 +730,35 @@ class _Cutter:
             if stretch.speaker != turn.speaker
         ]
 
-    def _replace(self, samples: Samples, turn: Stretch, other: Stretch) -> None:
-        """Put the speaker's source, where one is known, in place of the mixture for as long as another speaks."""
-        source = None if self._sources is None else pair_source(self._shares, turn.speaker, other.speaker)
-        if source is None or self._sources is None:
-            return
-        place, offset = _slice(other.span), turn.span.start
-        mixture = self._mixture[place]
-        faded = mixture + _trapezoid(len(mixture)) * (self._sources[source, place] - mixture)
-        samples[place.start - offset : place.stop - offset] = faded
+    def _source(self, turn: Stretch, others: Sequence[Stretch]) -> Samples:
+        """Return the source that goes with a turn's speaker (n_samples,), empty where there is none.
+
+        Who the others are can tell more than the speaker's own share: two are not in one source. Where nothing tells
+        which source it is, it is silent.
+        """
+        if self._sources is None:
+            return np.zeros(0, np.float32)
+        source = np.zeros(len(turn.span), np.float32)
+        own = self._shares.get(turn.speaker)
+        stretches = [(turn.span, None if own is None else int(np.argmax(own)))]
+        for span, other in others:
+            stretches.append((span, pair_source(self._shares, turn.speaker, other)))
+        for span, index in stretches:
+            if index is not None:
+                start = span.start - turn.span.start
+                source[start : start + len(span)] = self._sources[index, _slice(span)]
+        return source
 
 
-def _trapezoid(length: int) -> Samples:
-    """Return weights (length,) that rise to 1 within _FADE samples and fall from it at the end."""
-    rise = np.arange(1, length + 1, dtype=np.float32) / np.float32(_FADE)
-    weights: Samples = np.minimum(np.float32(1), np.minimum(rise, rise[::-1]))
-    return weights
+def _united(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Return the same stretches in time order, those that touch as one."""
+    united: list[Span] = []
+    for span in sorted(span for span in spans if span):
+        if united and span.start <= united[-1].end:
+            united[-1] = Span(united[-1].start, max(united[-1].end, span.end))
+        else:
+            united.append(span)
+    return tuple(united)
 
 
 def source_shares(speech: Sequence[Stretch], sources: Samples) -> dict[str, Vector]:

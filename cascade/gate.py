@@ -14,15 +14,16 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cascade.diarization import UNKNOWN, level_db
-from cascade.errors import EnrolmentError
+from cascade.errors import ConfigError, EnrolmentError
 from cascade.evidence import FRAME, Judge, Known, band_weights, observe
+from cascade.overlap import OverlapPolicy, source_turn, stretches, with_source
+from cascade.separation import Encoder
 from cascade.types import (
     Admission,
     AdmitReason,
@@ -46,21 +47,14 @@ ENROLMENT_WEIGHT: Final = 20.0
 """What the enrolment counts for in the profile, in hops of 0.1 s: two seconds of what is heard weigh as much."""
 
 
-class OverlapPolicy(StrEnum):
-    """What to do where somebody else speaks at the same time."""
-
-    WITHHOLD = "withhold"
-    ADMIT_IF_DOMINANT = "admit_if_dominant"
-
-
 @dataclass(frozen=True, slots=True)
 class GateSettings:
     """What the gate goes by.
 
     threshold: the least probability, that the main speaker speaks, that passes. min_turn_s: shorter turns, and shorter
     pieces of them, tell too little. hold_s: speech after which the dominant speaker must be certain. sure: the profile
-    learns from pieces at least so probable, and what is known of bystanders from those as improbable. always: keep the
-    gate shut in general mode too.
+    learns from pieces at least so probable, and what is known of bystanders from those as improbable. overlap: what
+    goes on where others speak too. always: keep the gate shut in general mode too.
     """
 
     threshold: float = 0.5
@@ -148,12 +142,15 @@ def pieces(probabilities: Vector, threshold: float) -> list[Piece]:
     """Cut a turn by the probabilities of its frames (n_frames,): the most likely sequence where each change costs.
 
     The evidence of a piece is the probability whose log-odds are the mean of its frames'. So a piece passes where it is
-    above the threshold, and what passes at one threshold passes at each lower one. A frame that is NaN never passes.
+    above the threshold, and what passes at one threshold passes at each lower one. Frames that are NaN never pass: they
+    are pieces of their own, whose evidence is NaN.
     """
     odds = _log_odds(probabilities.astype(np.float64))
     least = float(_log_odds(np.array(threshold)))
-    states = _most_likely(np.where(np.isnan(odds), -np.inf, odds - least))
-    borders = [0, *(np.flatnonzero(np.diff(states)) + 1).tolist(), len(states)] if len(states) else []
+    unknown = np.isnan(odds)
+    states = _most_likely(np.where(unknown, -np.inf, odds - least))
+    changes = np.flatnonzero(np.diff(states) | np.diff(unknown)) + 1
+    borders = [0, *changes.tolist(), len(states)] if len(states) else []
     found = []
     for start, end in itertools.pairwise(borders):
         evidence = 1 / (1 + math.exp(-float(np.mean(odds[start:end]))))
@@ -268,10 +265,35 @@ class MainSpeaker:
     A turn is cut where the main speaker begins or ends in it: its pieces cover it, each once, and come out together.
     With an enrolment each turn is decided as it comes; without one, turns are held for up to `hold_s`, until it is
     certain who the main speaker is.
+
+    With `overlap: separate`, the turn's source stands in for the mixture where others speak. Each such stretch of it is
+    judged by itself, as a turn would be, and only what is found to be the main speaker's in it passes.
     """
 
-    def __init__(self, judge: Judge, settings: GateSettings, mode: Mode, enrolled: Profile | None = None) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        settings: GateSettings,
+        mode: Mode,
+        enrolled: Profile | None = None,
+        encode: Encoder | None = None,
+    ) -> None:
+        """Make the stage for one stream.
+
+        Args:
+            judge: tells how likely the main speaker speaks.
+            settings: what the gate goes by.
+            mode: selective or general.
+            enrolled: the main speaker's profile; None: whoever is dominant.
+            encode: the encoder of the turns' embeddings, to verify sources with.
+
+        Raises:
+            ConfigError: `overlap: separate` came without an encoder.
+        """
+        if settings.overlap is OverlapPolicy.SEPARATE and encode is None:
+            raise ConfigError("overlap: separate needs the speaker encoder of the turns, to verify sources; got none")
         self._judge = judge
+        self._encode = encode
         self._settings = settings
         self._mode = mode
         self._profile = None if enrolled is None else enrolled.anew()
@@ -349,13 +371,13 @@ class MainSpeaker:
 
     def _decide(self, turn: SpeakerTurn) -> list[AdmittedTurn | Withheld]:
         try:
+            handed = with_source(turn) if self._settings.overlap is OverlapPolicy.SEPARATE else turn
             reason = self._why_not(turn)
             if reason is not None or self._profile is None:
-                return [self._other(turn, turn.span, reason or WithholdReason.UNDECIDED, math.nan)]
-            probabilities = self._probabilities(turn, self._profile)
-            found = pieces(probabilities, self._settings.threshold)
-            decided = [self._piece(turn, piece) for piece in found]
-            self._learn(turn, self._profile, found)
+                return [self._other(handed, turn.span, reason or WithholdReason.UNDECIDED, math.nan)]
+            found = pieces(self._judged(turn, self._profile), self._settings.threshold)
+            decided = [self._piece(handed, piece) for piece in found]
+            self._learn(handed, self._profile, found)
         except Exception as error:
             log.error("the gate failed with %s; turn withheld", type(error).__name__)
             return [Withheld(turn.span, turn.speaker, WithholdReason.GATE_ERROR)]
@@ -364,7 +386,8 @@ class MainSpeaker:
     def _piece(self, turn: SpeakerTurn, piece: Piece) -> AdmittedTurn | Withheld:
         span = _span_of(turn, piece)
         if not piece.passes:
-            return self._other(turn, span, WithholdReason.BYSTANDER, piece.evidence)
+            reason = WithholdReason.UNVERIFIED if math.isnan(piece.evidence) else WithholdReason.BYSTANDER
+            return self._other(turn, span, reason, piece.evidence)
         if span.duration_s < self._settings.min_turn_s:
             return self._other(turn, span, WithholdReason.TOO_SHORT, piece.evidence)
         admission = Admission(self._mode, AdmitReason.MAIN_SPEAKER, piece.evidence, self._settings.threshold)
@@ -388,6 +411,30 @@ class MainSpeaker:
         if turn.overlapped and self._settings.overlap is OverlapPolicy.WITHHOLD:
             return WithholdReason.OVERLAPPED
         return None
+
+    def _judged(self, turn: SpeakerTurn, profile: Profile) -> Vector:
+        """Return how likely the main speaker speaks in what is handed on, for each frame of a turn (n_frames,).
+
+        With `separate` that is the source where others speak, and NaN where it is not verified.
+        """
+        probabilities = self._probabilities(turn, profile).copy()
+        if self._settings.overlap is OverlapPolicy.SEPARATE and self._encode is not None:
+            for stretch in stretches(turn):
+                start = (stretch.start - turn.span.start) // FRAME
+                verified = self._verified(source_turn(turn, stretch, self._encode), stretch, profile)
+                probabilities[start : start + len(verified)] = verified
+        return probabilities
+
+    def _verified(self, source: SpeakerTurn | None, stretch: Span, profile: Profile) -> Vector:
+        """Return how likely the main speaker speaks in a source (n_frames,), NaN where that is not likely enough."""
+        verified = np.full(-(-len(stretch) // FRAME), np.nan, np.float32)
+        if source is None or not usable(source.embedding) or stretch.duration_s < self._settings.min_turn_s:
+            return verified
+        probabilities = self._probabilities(source, profile)
+        for piece in pieces(probabilities, self._settings.threshold):
+            if piece.passes:
+                verified[piece.start : piece.end] = probabilities[piece.start : piece.end]
+        return verified
 
     def _probabilities(self, turn: SpeakerTurn, profile: Profile) -> Vector:
         """Return how likely the main speaker speaks, for each frame of a turn (n_frames,).
@@ -459,7 +506,10 @@ def _embedding_of(turn: SpeakerTurn, piece: Piece) -> Vector:
 
 
 class Everyone:
-    """Admits everyone, labelled as the diarization heard them; a Stage[SpeakerTurn, AdmittedTurn | Withheld]."""
+    """Admits everyone, labelled as the diarization heard them; a Stage[SpeakerTurn, AdmittedTurn | Withheld].
+
+    Where others speak in a turn that has a source, the source goes on, and nothing verifies whose it is.
+    """
 
     lookahead = 0
 
@@ -469,7 +519,7 @@ class Everyone:
     def push(self, turn: SpeakerTurn, /) -> Sequence[AdmittedTurn | Withheld]:
         """Admit the turn."""
         admission = Admission(self._mode, AdmitReason.EVERYONE, math.nan, -math.inf)
-        return [AdmittedTurn(turn.span, turn.speaker, turn.samples, admission)]
+        return [AdmittedTurn(turn.span, turn.speaker, with_source(turn).samples, admission)]
 
     def flush(self) -> Sequence[AdmittedTurn | Withheld]:
         """Return nothing: nothing is held."""

@@ -34,12 +34,13 @@ from cascade.diarization import (
 from cascade.errors import CascadeError, ConfigError, EnrolmentError, OutputError
 from cascade.evidence import Judge
 from cascade.evidence import load as load_evidence
-from cascade.gate import Everyone, GateSettings, MainSpeaker, OverlapPolicy, Profile, enrol
+from cascade.gate import Everyone, GateSettings, MainSpeaker, Profile, enrol
 from cascade.manifests import checksums, folder_of, named
 from cascade.output import enrolments
 from cascade.output.cache import ResponseCache, check_place
 from cascade.output.enrolments import FORMAT, EncoderVersion, KeptEnrolment, find
 from cascade.output.models import sha256_of
+from cascade.overlap import OverlapPolicy
 from cascade.packaged import data_folder
 from cascade.separation import Encoder, LoudestSource, Mixture, Separate, Separator
 from cascade.stage import Chain, Stage
@@ -132,16 +133,32 @@ class Settings(BaseModel):
 
 
 class StreamSettings(Settings):
-    """Settings of a stage in the stream, which is to say of all but the answerer."""
+    """Settings of a stage in the stream, which is to say of all but the answerer.
+
+    separates: whether it gives several sources. encodes: whether there are embeddings in the turns that it gives, and
+    `load_encoder` loads what they come from.
+    """
+
+    separates: ClassVar[bool] = False
+    encodes: ClassVar[bool] = False
 
     @property
     def encoder(self) -> EncoderVersion | None:
         """The encoder of the embeddings in the turns that this stage gives, if it gives any."""
         return None
 
+    def load_encoder(self) -> Encoder:
+        """Load the encoder of the embeddings in the turns that this stage gives."""
+        raise ConfigError(f"there are no embeddings in the turns of '{self.use}', so it has no speaker encoder")
+
     def behind(self, others: Sequence[StreamSettings]) -> Self:
         """Return these settings with what they need to know of the stages in front of this one."""
         return self
+
+    @property
+    def misfit(self) -> str | None:
+        """What in these settings does not go with the stages in front; known to what `behind` returns."""
+        return None
 
     def load(self, before: Callable[[], Chain]) -> StageMaker:
         """Load the model; `before` makes a fresh chain of the stages in front of this one."""
@@ -219,6 +236,7 @@ class SepFormerSettings(StreamSettings):
 
     takes = AudioChunk
     gives = SeparatedChunk
+    separates = True
     extra = "paper"
     use: Literal["sepformer"]
     model: str = sepformer.MODELS[0]
@@ -328,6 +346,7 @@ class PyannoteSettings(StreamSettings):
 
     takes = SeparatedChunk
     gives = SpeakerTurn
+    encodes = True
     extra = "paper"
     use: Literal["pyannote"]
     model: str = pyannote.MODEL
@@ -390,6 +409,10 @@ class PyannoteSettings(StreamSettings):
             )
         )
 
+    def load_encoder(self) -> Encoder:
+        """Load the pipeline's own speaker encoder."""
+        return pyannote.load_encoder(_found(self.model, (pyannote.MODEL,)), device=self.device)
+
     def around(self, diarize: DiarizationModel) -> StageMaker:
         """Return the stage around this model."""
         return lambda _: WholeRecordingDiarizer(diarize, pause_s=self.pause_s)
@@ -410,6 +433,7 @@ class OnlineClusteringSettings(StreamSettings):
 
     takes = SeparatedChunk
     gives = SpeakerTurn
+    encodes = True
     extra = "ondevice"
     use: Literal["online_clustering"]
     pause_s: float = Field(_CLUSTERING.pause_s, ge=0.2, le=2)
@@ -435,6 +459,10 @@ class OnlineClusteringSettings(StreamSettings):
     def load(self, before: Callable[[], Chain]) -> StageMaker:
         """Load both networks."""
         return self.around(silero.load(), dvector.load())
+
+    def load_encoder(self) -> Encoder:
+        """Load the d-vectors' network."""
+        return dvector.load()
 
     def around(self, detector: Callable[[], SpeechDetector], encoder: Encoder) -> StageMaker:
         """Return the stage around these models; the detector has a state, so each stream is given its own."""
@@ -500,12 +528,42 @@ class MainSpeakerSettings(StreamSettings):
         enrolments.check_encoder(path, kept, self.encoder_before)
         return kept
 
-    def load(self, before: Callable[[], Chain]) -> StageMaker:
-        """Load the network that judges, and read the enrolment or listen to it, if there is one."""
-        return self.around(load_evidence(data_folder("models") / "evidence" / "dvector.npz"), before)
+    @property
+    def misfit(self) -> str | None:
+        """That nothing in front separates, or tells voices, where sources are to be verified."""
+        if self.overlap is not OverlapPolicy.SEPARATE:
+            return None
+        if not any(other.separates for other in self._others):
+            return (
+                "overlap: separate needs a stage in front that gives several sources, such as 'use: sepformer'; put it "
+                "in place of 'use: mixture', or choose overlap: admit_if_dominant or withhold"
+            )
+        if self._embedder is None:
+            return (
+                "overlap: separate verifies sources by their voice, but no stage in front tells voices; take "
+                "'use: online_clustering' or 'use: pyannote'"
+            )
+        return None
 
-    def around(self, judge: Judge, before: Callable[[], Chain]) -> StageMaker:
-        """Return the stage around this judge; `before` makes a fresh chain to hear the enrolment with."""
+    @property
+    def _embedder(self) -> StreamSettings | None:
+        """The stage in front whose embeddings this one is given."""
+        return next((other for other in reversed(self._others) if other.encodes), None)
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load the network that judges, and read the enrolment or listen to it, if there is one.
+
+        With `overlap: separate` also the encoder of the embeddings that this stage is given, to verify sources with.
+        """
+        embedder = self._embedder if self.overlap is OverlapPolicy.SEPARATE else None
+        encode = None if embedder is None else embedder.load_encoder()
+        return self.around(load_evidence(data_folder("models") / "evidence" / "dvector.npz"), before, encode)
+
+    def around(self, judge: Judge, before: Callable[[], Chain], encode: Encoder | None = None) -> StageMaker:
+        """Return the stage around these models; `before` makes a fresh chain to hear the enrolment with.
+
+        encode is needed for `overlap: separate` alone.
+        """
         profile = self._profile(before) if self.enrolment else None
         settings = GateSettings(
             threshold=self.threshold,
@@ -514,7 +572,7 @@ class MainSpeakerSettings(StreamSettings):
             overlap=self.overlap,
             always=self.always,
         )
-        return lambda mode: MainSpeaker(judge, settings, mode, profile)
+        return lambda mode: MainSpeaker(judge, settings, mode, profile, encode)
 
     def _profile(self, before: Callable[[], Chain]) -> Profile:
         kept = self.kept

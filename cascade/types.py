@@ -64,6 +64,8 @@ class WithholdReason(StrEnum):
     """A turn, or a piece of one, shorter than `min_turn_s`: too little to tell a voice by."""
     OVERLAPPED = "overlapped"
     """Two speak at once and the overlap policy withholds that."""
+    UNVERIFIED = "unverified"
+    """Two speak at once, and what was separated there is not surely the main speaker's."""
     NO_EMBEDDING = "no_embedding"
     """The turn has no embedding, or one that is not a number."""
     GATE_ERROR = "gate_error"
@@ -163,12 +165,15 @@ class SeparatedChunk(_Ungated):
 @final
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class SpeakerTurn(_Ungated):
-    """One speaker, uninterrupted, as the diarization sees it.
+    """One speaker, uninterrupted, as the diarization sees it; samples (n_samples,) are the mixture over its span.
+
+    overlaps are where others speak in it too: in time order, apart from each other. source (n_samples,) is the
+    separated source that goes with its speaker, empty where there is none; nothing has verified that it is theirs
+    throughout. The gate decides what of both goes on.
 
     embedding is (dim,), the mean of the unit-norm embeddings of the turn's windows; NaN where the turn gave none. Its
     norm, at most 1, tells how much the windows agree, so a threshold means the same for short and for long turns.
-    level_db is the level of its speech in dB relative to full scale. overlapped tells that somebody else speaks in it
-    too.
+    level_db is the level of its speech in dB relative to full scale.
 
     embeddings (n_windows, dim) are those of windows spread evenly over the turn, NaN where one gave none; there is no
     row where a model tells only one for the whole turn. before and after (n_samples,) are what is heard just outside of
@@ -180,7 +185,8 @@ class SpeakerTurn(_Ungated):
     samples: Samples
     embedding: Vector
     level_db: float
-    overlapped: bool = False
+    overlaps: tuple[Span, ...] = ()
+    source: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     embeddings: Vector = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     before: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     after: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
@@ -191,8 +197,17 @@ class SpeakerTurn(_Ungated):
             raise ValueError(f"embedding must be (dim,), got shape {self.embedding.shape}")
         if self.embeddings.ndim != 2 or (len(self.embeddings) and self.embeddings.shape[1:] != self.embedding.shape):
             raise ValueError(f"embeddings must be (n_windows, dim) with the same dim, got {self.embeddings.shape}")
+        _check_array("source", self.source, ndim=1)
+        if len(self.source) not in (0, len(self.samples)):
+            raise ValueError(f"source must be empty or {len(self.samples)} samples long, got {len(self.source)}")
+        _check_overlaps(self.overlaps, self.span)
         _check_array("before", self.before, ndim=1)
         _check_array("after", self.after, ndim=1)
+
+    @property
+    def overlapped(self) -> bool:
+        """Whether somebody else speaks in it too."""
+        return bool(self.overlaps)
 
 
 @final
@@ -372,6 +387,15 @@ def _check_array(name: str, array: Samples, *, ndim: int) -> None:
         raise ValueError(f"{name} must be float32, got {array.dtype}")
     if array.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}")
+
+
+def _check_overlaps(overlaps: Sequence[Span], span: Span) -> None:
+    """Raise ValueError unless these are stretches within a span, in time order and apart from each other."""
+    free_from = span.start
+    for overlap in overlaps:
+        if not overlap or overlap.start < free_from or overlap.end > span.end:
+            raise ValueError(f"overlaps must be in order, apart, not empty, and within {span}, got {overlap}")
+        free_from = overlap.end
 
 
 def concatenate(parts: Sequence[Samples]) -> Samples:

@@ -17,8 +17,8 @@ from cascade.answering.spending import Price
 from cascade.backends import faster_whisper, pyannote, sepformer, whisper
 from cascade.config import BenchmarkSettings, CascadeConfig, find_config, load_config
 from cascade.errors import ConfigError, EnrolmentError, ModelError
-from cascade.gate import OverlapPolicy
 from cascade.manifests import checksums, manifests
+from cascade.overlap import OverlapPolicy
 from cascade.packaged import data_folder
 from cascade.settings import MainSpeakerSettings, OpenAISettings, SepFormerSettings, stages_by_name
 from cascade.stage import Chain
@@ -426,7 +426,7 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_shown(write: Writ
         (gate("hold_s: .inf"), "line 5: main_speaker.hold_s: input should be a finite number"),
         (gate("hold_s: -1"), "line 5: main_speaker.hold_s: input should be greater than or equal to 2"),
         (gate("hold_s: 10 s"), "line 5: main_speaker.hold_s: expected a number, got text"),
-        (gate("overlap: admit"), "main_speaker.overlap: input should be 'withhold' or 'admit_if_dominant'"),
+        (gate("overlap: admit"), "main_speaker.overlap: input should be 'withhold', 'admit_if_dominant' or 'separate'"),
         (gate("enrolment: 3"), "line 5: main_speaker.enrolment: expected a list, got a number"),
         (gate("enrolment: [a.wav, 3]"), "main_speaker.enrolment.1: "),
         (CHAIN.replace("- use: ex", "  cpu_threads: 1.5 #"), "6: faster_whisper.cpu_threads: expected a whole number"),

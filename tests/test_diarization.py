@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -113,10 +114,10 @@ def described(turns: Iterable[SpeakerTurn]) -> list[tuple[object, ...]]:
     """Return all that a turn holds as something that can be compared."""
     return [
         (
-            (turn.span, turn.speaker, turn.level_db, turn.overlapped),
+            (turn.span, turn.speaker, turn.level_db, turn.overlaps),
             [
                 (array.shape, array.tobytes())
-                for array in (turn.samples, turn.embedding, turn.embeddings, turn.before, turn.after)
+                for array in (turn.samples, turn.source, turn.embedding, turn.embeddings, turn.before, turn.after)
             ],
         )
         for turn in turns
@@ -356,10 +357,122 @@ def test_samples_that_are_no_numbers_have_no_voice() -> None:
     assert all(np.isnan(turn.embedding).all() for turn in turns)
 
 
-def test_more_than_one_source_is_refused() -> None:
-    audio = scene(says(A, 1))
-    with pytest.raises(ValueError, match="one source, got 2"):
-        stage().push(SeparatedChunk(Span(0, len(audio)), audio, np.stack([audio, audio])))
+# --- several sources --------------------------------------------------------------------------------------------------
+
+
+def separated(sources: Samples, positions: Iterable[int] = (), diarizer: Diarizer | None = None) -> list[SpeakerTurn]:
+    """Return the turns of what these sources (n_sources, n_samples) add up to."""
+    diarizer, mixture = diarizer or stage(), sources.sum(axis=0)
+    edges = itertools.pairwise(sorted({0, *positions, sources.shape[1]}))
+    chunks = [SeparatedChunk(Span(start, end), mixture[start:end], sources[:, start:end]) for start, end in edges]
+    return [turn for chunk in chunks for turn in diarizer.push(chunk)] + list(diarizer.flush())
+
+
+def told(turn: SpeakerTurn) -> list[tuple[float, float]]:
+    """Return where others speak in a turn, in seconds of the stream."""
+    return [(overlap.start_s, overlap.end_s) for overlap in turn.overlaps]
+
+
+def two(a: Samples, b: Samples, leak: float = 0.0) -> Samples:
+    """Return the sources of two who speak, each with some of the other; the second speaks first."""
+    length = max(len(a), len(b))
+    one, other = (np.pad(track, (0, length - len(track))) for track in (a, b))
+    return np.stack([other * (1 - leak) + one * leak, one * (1 - leak) + other * leak]).astype(np.float32)
+
+
+TALKED_OVER = (scene(says(A, 4), pause(1.5)), scene(pause(2), says(B, 0.6, FAR), pause(2.2), says(B, 0.7, FAR)))
+"""A speaks from 0 to 4 s; B, who is softer, from 2 to 2.6 and from 4.8 to 5.5 s."""
+
+
+@pytest.mark.parametrize("leak", [0.0, 0.05])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_turn_has_the_mixture_and_the_source_of_its_voice(swapped: bool, leak: float) -> None:
+    sources = two(*TALKED_OVER, leak)
+    first, second = separated(sources[::-1].copy() if swapped else sources)
+    for turn, own in ((first, sources[1]), (second, sources[0])):
+        np.testing.assert_array_equal(turn.samples, sources.sum(axis=0)[turn.span.start : turn.span.end])
+        np.testing.assert_array_equal(turn.source, own[turn.span.start : turn.span.end])
+
+
+def test_it_hears_the_mixture() -> None:
+    sources = two(*TALKED_OVER)
+    plain = turns_of(sources.sum(axis=0))
+    for turn, other in zip(separated(sources), plain, strict=True):
+        assert described([replace(turn, source=other.source, overlaps=other.overlaps)]) == described([other])
+
+
+def test_where_another_source_is_loud_others_speak() -> None:
+    assert [told(turn) for turn in separated(two(*TALKED_OVER))] == [[(2.0, 2.6)], []]
+
+
+def test_what_separation_left_of_a_voice_is_nobody_else() -> None:
+    """A twentieth of each is in the other's source, 26 dB below it."""
+    sources = two(scene(says(A, 3)), scene(pause(4.5), says(B, 1.0, FAR)), 0.05)
+    assert [told(turn) for turn in separated(sources)] == [[], []]
+
+
+def test_faint_noise_in_a_pause_is_nobody_else() -> None:
+    a = scene(says(A, 1), pause(0.3), says(A, 1))
+    noise = np.random.default_rng(0).normal(0, 0.002, len(a)).astype(np.float32)
+    assert [told(turn) for turn in separated(np.stack([a, noise]))] == [[]]
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
+def test_a_source_without_sound_is_nobodys(value: float) -> None:
+    a = scene(says(A, 2))
+    (turn,) = separated_from(a, np.stack([np.full_like(a, value), a]))
+    np.testing.assert_array_equal(turn.source, a)
+    assert not turn.overlapped
+
+
+def separated_from(mixture: Samples, sources: Samples) -> list[SpeakerTurn]:
+    diarizer = stage()
+    return [*diarizer.push(SeparatedChunk(Span(0, len(mixture)), mixture, sources)), *diarizer.flush()]
+
+
+def test_a_single_source_is_nobodys() -> None:
+    assert [len(turn.source) for turn in turns_of(scene(says(A, 2)))] == [0]
+
+
+def test_a_short_turn_under_another_voice_keeps_the_source_that_its_voice_had() -> None:
+    """By itself it would be given the source that is loudest in it just then."""
+    a = scene(says(A, 3), pause(4))
+    b = scene(pause(4), says(B, 0.4), pause(2.6))
+    sources = np.stack([a, b])
+    sources[:, seconds(4) :] = sources[::-1, seconds(4) :].copy()
+    sources[1] += scene(pause(5.5), says(A, 1), pause(0.5))
+    turns = separated(sources)
+    assert turns[0].speaker == turns[-1].speaker == "speaker_1"
+    np.testing.assert_array_equal(turns[-1].source, sources[0, turns[-1].span.start : turns[-1].span.end])
+    assert turns[-1].overlapped
+
+
+def test_the_number_of_sources_does_not_change() -> None:
+    diarizer, audio = stage(), scene(says(A, 1))
+    diarizer.push(SeparatedChunk(Span(0, 16_000), audio, np.stack([audio, audio])))
+    with pytest.raises(ValueError, match="expected 2 sources, as before; got 1"):
+        diarizer.push(SeparatedChunk(Span(16_000, 32_000), audio, audio[None]))
+
+
+SOURCES = st.tuples(SCENES, SCENES).map(lambda tracks: two(*tracks, 0.03))
+
+
+@given(SOURCES, st.lists(st.integers(0, 200_000), max_size=30))
+@example(two(*TALKED_OVER, 0.1), list(range(0, 88_000, 160)))
+@settings(max_examples=25, deadline=None)
+def test_cutting_changes_nothing_of_several_sources(sources: Samples, positions: list[int]) -> None:
+    cuts = [position for position in positions if position < sources.shape[1]]
+    assert described(separated(sources, cuts)) == described(separated(sources))
+
+
+def test_memory_does_not_grow_with_several_sources() -> None:
+    diarizer = stage()
+    sources = two(scene(*[says(A, 1.5), pause(1)] * 40), scene(*[pause(1.2), says(B, 0.8, FAR), pause(0.5)] * 40))
+    mixture = sources.sum(axis=0)
+    for start in range(0, len(mixture), 8000):
+        part = slice(start, start + 8000)
+        diarizer.push(SeparatedChunk(Span(start, start + len(mixture[part])), mixture[part], sources[:, part]))
+        assert all(len(buffer) < seconds(30) for buffer in diarizer._sources._buffers)
 
 
 # --- levels -----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from cascade.audio import read_audio
 from cascade.backends import dvector, silero
 from cascade.diarization import UNKNOWN, ClusteringSettings, Diarizer
-from cascade.errors import EnrolmentError
+from cascade.errors import ConfigError, EnrolmentError
 from cascade.evidence import Column, Judge, Observation, band_levels, band_weights, load
 from cascade.gate import (
     CHANGE_COST,
@@ -30,14 +30,15 @@ from cascade.gate import (
     Everyone,
     GateSettings,
     MainSpeaker,
-    OverlapPolicy,
     Profile,
     enrol,
     pieces,
 )
+from cascade.overlap import OverlapPolicy
 from cascade.packaged import data_folder
 from cascade.scoring.leakage import false_accept, false_withhold
 from cascade.types import (
+    SAMPLE_RATE,
     AdmitReason,
     AdmittedTurn,
     Mode,
@@ -82,7 +83,8 @@ def turn(
     """Return a turn of one voice."""
     span = Span(seconds(start_s), seconds(start_s + lasts_s))
     amplitude = 10 ** (level_db / 20) if math.isfinite(level_db) else 0.0
-    return SpeakerTurn(span, speaker, np.full(len(span), amplitude, np.float32), voice, level_db, overlapped)
+    samples = np.full(len(span), amplitude, np.float32)
+    return SpeakerTurn(span, speaker, samples, voice, level_db, (span,) if overlapped else ())
 
 
 def other(start_s: float, *, lasts_s: float = 2.0, level_db: float = SOFT, speaker: str = "speaker_2") -> SpeakerTurn:
@@ -386,6 +388,162 @@ def check_pieces(items: Sequence[Decided], turns: Sequence[SpeakerTurn]) -> None
             if not one.span:
                 break
     assert rest == []
+
+
+# --- where two speak at once ------------------------------------------------------------------------------------------
+
+SEPARATE = OverlapPolicy.SEPARATE
+CELL = seconds(0.2)
+"""Samples of a source that one window stands for."""
+
+MINE, THEIRS = 0.1, -0.1
+"""Samples of a source that is the main speaker's, and of one that is a bystander's."""
+
+
+class Sign:
+    """An encoder that knows a voice by the sign of its samples; where both are in a window, it is a bystander's."""
+
+    window = seconds(0.1)
+
+    def __call__(self, samples: Samples, /) -> Vector:
+        if not samples.any():
+            return np.full(4, np.nan, np.float32)
+        return ME if (samples > 0).all() else OTHER
+
+
+def separating(mode: Mode = Mode.SELECTIVE, **changes: object) -> MainSpeaker:
+    """Return a gate whose main speaker is enrolled, and that verifies sources."""
+    settings = replace(GateSettings(), overlap=SEPARATE, **changes)  # type: ignore[arg-type]
+    return MainSpeaker(by_voice, settings, mode, enrol([("me.wav", [turn(0, lasts_s=8)])]), Sign())
+
+
+def over(voice: Vector, source: Samples, start_s: float, end_s: float) -> SpeakerTurn:
+    """Return a turn from 0 on, as long as its source, in which another speaks from start_s to end_s."""
+    lasts_s = len(source) / SAMPLE_RATE
+    overlaps = (Span(seconds(start_s), seconds(end_s)),)
+    return replace(turn(0, voice, lasts_s=lasts_s), source=source, overlaps=overlaps)
+
+
+def cells(*values: float) -> Samples:
+    """Return a source in which each value lasts as long as a window stands for."""
+    return np.repeat(np.array(values, np.float32), CELL)
+
+
+def test_where_another_speaks_the_main_speakers_source_is_handed_on() -> None:
+    (item,) = separating().push(over(ME, cells(*[MINE] * 15), 1, 2))
+    assert isinstance(item, AdmittedTurn)
+    assert (item.span, item.admission.reason) == (Span(0, seconds(3)), AdmitReason.MAIN_SPEAKER)
+    fade = seconds(0.005)
+    mixture = np.float32(10 ** (LOUD / 20))
+    np.testing.assert_array_equal(item.samples[: seconds(1)], mixture)
+    np.testing.assert_allclose(item.samples[seconds(1) + fade : seconds(2) - fade], MINE, rtol=1e-6)
+    np.testing.assert_array_equal(item.samples[seconds(2) :], mixture)
+
+
+def test_a_source_is_enough_where_the_mixture_sounds_like_a_bystander() -> None:
+    (before, item, after) = separating().push(over(OTHER, cells(*[MINE] * 15), 1, 2))
+    assert (before.span.end_s, after.span.start_s) == (1, 2)
+    assert outcomes([before, item, after]) == [BYSTANDER, PASSES, BYSTANDER]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        cells(*[THEIRS] * 15),
+        cells(*[MINE] * 5, *[THEIRS] * 5, *[MINE] * 5),
+        cells(*[0.0] * 15),
+        cells(*[math.nan] * 15),
+        np.zeros(0, np.float32),
+    ],
+    ids=["the bystander's", "swapped", "silence", "NaN", "none"],
+)
+def test_a_source_that_is_not_verified_is_withheld(source: Samples) -> None:
+    one = turn(0, lasts_s=3)
+    overlaps = (Span(seconds(1), seconds(2)),)
+    items = separating().push(replace(one, source=source, overlaps=overlaps))
+    assert outcomes(items) == [PASSES, "unverified", PASSES]
+    assert [item.span.start_s for item in items] == [0, 1, 2]
+    for item in items:
+        if isinstance(item, AdmittedTurn):
+            np.testing.assert_array_equal(item.samples, one.samples[: len(item.samples)])
+        else:
+            assert math.isnan(item.evidence)
+
+
+@given(st.lists(st.sampled_from([MINE, THEIRS, 0.0]), min_size=1, max_size=15), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_source_nothing_of_a_bystander_or_of_the_mixture_passes(voices: list[float], mine: bool) -> None:
+    """However often the sources are swapped within a turn, and whoever the turn is said to be."""
+    source = cells(*voices)
+    items = separating().push(over(ME if mine else OTHER, source, 0, len(source) / SAMPLE_RATE))
+    assert [item.span.start for item in items] == [0, *(item.span.end for item in items[:-1])]
+    assert items[-1].span.end == len(source)
+    for item in items:
+        if isinstance(item, AdmittedTurn):
+            assert (source[item.span.start : item.span.end] >= 0).all()
+
+
+@given(st.lists(st.sampled_from([MINE, 0.0, math.nan]), min_size=2, max_size=12))
+@settings(max_examples=20, deadline=None)
+def test_all_of_the_main_speakers_source_passes_where_there_is_enough_of_it(voices: list[float]) -> None:
+    source = cells(*voices)
+    items = separating().push(over(ME, source, 0, len(source) / SAMPLE_RATE))
+    passed = [item.span for item in items if isinstance(item, AdmittedTurn)]
+    spoilt = bool(np.isnan(source).any()) or not source.any()
+    assert passed == ([] if spoilt else [Span(0, len(source))])
+
+
+def test_an_overlap_that_is_too_short_to_tell_a_voice_by_is_withheld() -> None:
+    items = separating(min_turn_s=0.3).push(over(ME, cells(*[MINE] * 15), 1, 1.28))
+    assert outcomes(items) == [PASSES, "unverified", PASSES]
+    assert outcomes(separating(min_turn_s=0.3).push(over(ME, cells(*[MINE] * 15), 1, 1.3))) == [PASSES]
+
+
+def test_nothing_is_learned_of_what_is_not_verified() -> None:
+    gate = separating()
+    gate.push(over(ME, cells(*[THEIRS] * 15), 0, 3))
+    assert gate.similarity_to_enrolment is None
+
+
+def test_in_general_mode_sources_go_on_whosever_they_are() -> None:
+    (item,) = separating(Mode.GENERAL).push(over(OTHER, cells(*[THEIRS] * 15), 0, 3))
+    assert isinstance(item, AdmittedTurn)
+    assert (item.speaker, item.admission.reason) == ("speaker_1", AdmitReason.GENERAL_MODE)
+    np.testing.assert_allclose(item.samples[80:-80], THEIRS, rtol=1e-6)
+    assert outcomes(separating(Mode.GENERAL, always=True).push(over(OTHER, cells(*[THEIRS] * 15), 0, 3))) == [
+        "unverified"
+    ]
+
+
+def test_where_nobody_gates_the_source_goes_on_too() -> None:
+    (item,) = Everyone(Mode.SELECTIVE).push(over(OTHER, cells(*[THEIRS] * 15), 0, 3))
+    assert isinstance(item, AdmittedTurn)
+    np.testing.assert_allclose(item.samples[80:-80], THEIRS, rtol=1e-6)
+
+
+def test_an_encoder_that_fails_withholds_the_turn(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Sign):
+        def __call__(self, samples: Samples, /) -> Vector:
+            raise RuntimeError("secret")
+
+    settings = GateSettings(overlap=SEPARATE)
+    gate = MainSpeaker(by_voice, settings, Mode.SELECTIVE, enrol([("me.wav", [turn(0, lasts_s=8)])]), Broken())
+    items = [*gate.push(over(ME, cells(*[MINE] * 15), 1, 2)), *gate.push(turn(4))]
+    assert outcomes(items) == ["gate_error", PASSES]
+    assert "secret" not in caplog.text
+
+
+def test_to_verify_sources_takes_an_encoder() -> None:
+    with pytest.raises(ConfigError, match="overlap: separate needs the speaker encoder of the turns"):
+        MainSpeaker(by_voice, GateSettings(overlap=SEPARATE), Mode.SELECTIVE)
+
+
+def test_other_policies_do_not_look_at_the_source() -> None:
+    both = over(ME, cells(*[THEIRS] * 15), 1, 2)
+    (item,) = enrolled(overlap=OverlapPolicy.ADMIT_IF_DOMINANT).push(both)
+    assert isinstance(item, AdmittedTurn)
+    np.testing.assert_array_equal(item.samples, both.samples)
+    assert outcomes(enrolled(overlap=OverlapPolicy.WITHHOLD).push(both)) == ["overlapped"]
 
 
 # --- what is learnt ---------------------------------------------------------------------------------------------------

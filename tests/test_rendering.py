@@ -78,6 +78,7 @@ def test_times_carry_over(at_s: float, shown: str) -> None:
         (WithholdReason.UNDECIDED, "undecided"),
         (WithholdReason.TOO_SHORT, "too short"),
         (WithholdReason.OVERLAPPED, "overlapped"),
+        (WithholdReason.UNVERIFIED, "unverified"),
         (WithholdReason.NO_EMBEDDING, "no embedding"),
         (WithholdReason.GATE_ERROR, "gate error"),
     ],

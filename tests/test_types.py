@@ -135,6 +135,8 @@ def around(**parts: Any) -> SpeakerTurn:
         (lambda: SpeakerTurn(Span(0, 4), "s", AUDIO, EMBEDDING[None], 0.0), r"embedding must be \(dim,\)"),
         (lambda: around(embeddings=EMBEDDING), r"embeddings must be \(n_windows, dim\)"),
         (lambda: around(embeddings=np.zeros((3, 5), np.float32)), r"with the same dim, got \(3, 5\)"),
+        (lambda: around(source=AUDIO[None]), r"source must have 1 dimension"),
+        (lambda: around(source=AUDIO[:3]), "source must be empty or 4 samples long, got 3"),
         (lambda: around(before=AUDIO.astype(np.float64)), "before must be float32, got float64"),
         (lambda: around(after=AUDIO[None]), r"after must have 1 dimension.*\(1, 4\)"),
         (lambda: AdmittedTurn(Span(0, 5), "main", AUDIO, ADMISSION), "samples has 4 samples"),
@@ -145,9 +147,23 @@ def test_arrays_fit_their_spans(make: Callable[[], Any], fault: str) -> None:
         make()
 
 
+@pytest.mark.parametrize(
+    "overlaps",
+    [(Span(1, 1),), (Span(3, 5),), (Span(2, 3), Span(1, 2)), (Span(0, 2), Span(1, 3)), (Span(0, 1), Span(9, 10))],
+)
+def test_overlaps_are_in_order_apart_and_within_the_turn(overlaps: tuple[Span, ...]) -> None:
+    with pytest.raises(ValueError, match="overlaps must be in order, apart, not empty, and within"):
+        around(overlaps=overlaps)
+
+
+def test_a_turn_is_overlapped_where_there_are_overlaps() -> None:
+    assert not around().overlapped
+    assert around(overlaps=(Span(0, 1), Span(1, 4)), source=AUDIO).overlapped
+
+
 def test_a_turn_may_tell_nothing_of_its_inside_and_its_surroundings() -> None:
     turn = around()
-    assert (len(turn.embeddings), len(turn.before), len(turn.after)) == (0, 0, 0)
+    assert (len(turn.source), len(turn.embeddings), len(turn.before), len(turn.after)) == (0, 0, 0, 0)
     assert around(embeddings=np.zeros((0, 7), np.float32)).embeddings.shape == (0, 7)
     first, second = around(), around()
     assert first.before is not second.before

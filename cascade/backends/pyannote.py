@@ -1,6 +1,7 @@
 """pyannote.audio 4: who speaks when in a whole recording; a DiarizationModel for diarization.py.
 
-Its segmentation network by itself tells whether two speak at once in a few seconds, for separation.py (load_overlap).
+Its segmentation network by itself tells whether two speak at once in a few seconds, for separation.py (load_overlap);
+its embedding network tells whose voice a second of a source is, for the gate (load_encoder).
 
 The pipeline (by default speaker-diarization-community-1, arXiv 2104.04045 and the VBx clustering of arXiv 2012.14952)
 is a folder on this machine. It is given samples, never a file, so it decodes nothing.
@@ -257,19 +258,65 @@ def load_overlap(folder: Path, *, device: str = "cpu") -> Callable[[Samples], bo
         BackendError: The device cannot be used.
     """
     _check_ready(folder, device)
-    network = _open_segmentation(folder, device)
+    network = _open_network(folder, "segmentation", device)
     count = _SpeakerCount(network, _to_speakers(network.specifications, folder), device)
     return Overlap(count, count.frame_s)
 
 
-def _open_segmentation(folder: Path, device: str) -> Any:
+VOICE_WINDOW: Final = seconds(1.0)
+"""Samples that the embedding network is given at a time. The pipeline gives it 10 s, with a mask; a longer window would
+not notice that the voice changes in it."""
+
+
+class VoiceEncoder:
+    """An embedding network as an Encoder; it keeps nothing between calls.
+
+    What a pipeline gives for a speaker is a mean of embeddings by the same network, so the two can be compared.
+    """
+
+    window = VOICE_WINDOW
+
+    def __init__(self, network: Callable[[Any], Any]) -> None:
+        """Take the network: (1, 1, n_samples) -> (1, dim), as torch tensors."""
+        self._network = network
+
+    def __call__(self, samples: Samples, /) -> Vector:
+        """Return the embedding (dim,) of samples (window,), unit norm; NaN for silence and for what is no number."""
+        import torch
+
+        with torch.inference_mode():
+            found: Vector = self._network(torch.from_numpy(samples)[None, None])[0].cpu().numpy()
+        if not samples.any() or not np.isfinite(samples).all():
+            return np.full(len(found), np.nan, np.float32)
+        return unit(found)
+
+
+def load_encoder(folder: Path, *, device: str = "cpu") -> VoiceEncoder:
+    """Load what tells voices in a pipeline that is on this machine: its embedding network.
+
+    Args:
+        folder: Where the whole pipeline lies, as for load; nothing is ever downloaded.
+        device: "cpu" or "cuda"; what is asked for is used, or fails.
+
+    Raises:
+        MissingExtraError: pyannote.audio is not installed.
+        ModelError: The folder lacks a file, or what it holds is no such network.
+        ConfigError: The device makes no sense.
+        BackendError: The device cannot be used.
+    """
+    _check_ready(folder, device)
+    network = _open_network(folder, "embedding", device)
+    return VoiceEncoder(lambda samples: network(samples.to(device)))
+
+
+def _open_network(folder: Path, part: str, device: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch
 
         _check_gpu(device)
         try:
-            return _network(folder, "segmentation").to(torch.device(device)).eval()
+            return _network(folder, part).to(torch.device(device)).eval()
         except ModelError:
             raise
         except Exception as error:  # torch, lightning, pickle and pyannote each raise their own

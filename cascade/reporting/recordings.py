@@ -20,6 +20,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     WithholdReason.UNDECIDED: "nobody was known to be the main speaker in time",
     WithholdReason.TOO_SHORT: "too short to tell a voice by",
     WithholdReason.OVERLAPPED: "two spoke at once",
+    WithholdReason.UNVERIFIED: "two spoke at once, and what was separated is not surely the main speaker's",
     WithholdReason.NO_EMBEDDING: "nothing to tell a voice by",
     WithholdReason.GATE_ERROR: "the gate itself failed",
 }

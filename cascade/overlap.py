@@ -1,0 +1,119 @@
+"""What of a turn may go on where others speak in it: the separated source of its speaker, in place of the mixture.
+
+    turn -> stretches (where others speak) -> source_turn, which the gate judges -> with_source, which it hands on
+
+A stretch is judged by itself, without what is around it: beside it the speaker is alone, and a window that reaches
+there would vouch for whoever is in the source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from cascade.diarization import is_audible, level_db
+from cascade.evidence import FRAME
+from cascade.separation import Encoder
+from cascade.types import Samples, Span, SpeakerTurn, Vector, seconds
+
+
+class OverlapPolicy(StrEnum):
+    """What goes on where somebody else speaks at the same time."""
+
+    WITHHOLD = "withhold"
+    """Nothing of a turn in which others speak."""
+    ADMIT_IF_DOMINANT = "admit_if_dominant"
+    """The mixture, where the main speaker is heard in it."""
+    SEPARATE = "separate"
+    """The main speaker's source, where it is verified to be theirs."""
+
+
+JOINED: Final = seconds(0.3)
+"""Stretches that are nearer to each other than about a word are one: a longer one is told more surely."""
+
+FADE: Final = seconds(0.005)
+"""Samples over which a turn goes from the mixture to a source and back, so that no click is cut into it."""
+
+STEP: Final = seconds(0.2)
+"""Samples between the middles of the encoder's windows, as in online clustering."""
+
+
+def stretches(turn: SpeakerTurn) -> list[Span]:
+    """Return where others speak in a turn, in whole frames of the gate's, those less than JOINED apart as one."""
+    found: list[Span] = []
+    for overlap in turn.overlaps:
+        origin = turn.span.start
+        start = origin + (overlap.start - origin) // FRAME * FRAME
+        end = min(origin - (origin - overlap.end) // FRAME * FRAME, turn.span.end)  # rounded up
+        if found and start - found[-1].end < JOINED:
+            start = found.pop().start
+        found.append(Span(start, end))
+    return found
+
+
+def source_turn(turn: SpeakerTurn, stretch: Span, encode: Encoder) -> SpeakerTurn | None:
+    """Return a turn's source in a stretch as a turn by itself; None where nothing can be told of it.
+
+    That is where there is no source, or where it is silent, holds what is no number, or sounds like no voice.
+    """
+    source = _source(turn, stretch)
+    if source is None:
+        return None
+    windows = _embeddings(source, encode)
+    good = windows[np.isfinite(windows).all(axis=1)]
+    if not len(good):
+        return None
+    embedding = good.mean(axis=0, dtype=np.float32)
+    return SpeakerTurn(stretch, turn.speaker, source, embedding, level_db(source), embeddings=windows)
+
+
+def with_source(turn: SpeakerTurn) -> SpeakerTurn:
+    """Return a turn whose samples are its source where others speak, without a click; the mixture where it has none.
+
+    The embeddings of windows there are NaN: they were of the mixture.
+    """
+    samples, embeddings = turn.samples.copy(), turn.embeddings.copy()
+    for stretch in stretches(turn):
+        source = _source(turn, stretch)
+        if source is None:
+            continue
+        place = _place(turn, stretch)
+        samples[place] += _trapezoid(len(stretch)) * (source - samples[place])
+        length, count = len(turn.samples), len(embeddings)
+        embeddings[place.start * count // length : -(-place.stop * count // length)] = np.nan
+    return replace(turn, samples=samples, embeddings=embeddings)
+
+
+def _source(turn: SpeakerTurn, stretch: Span) -> Samples | None:
+    """Return a copy of a turn's source in a stretch (n_samples,), None where there is no sound in it."""
+    source = turn.source[_place(turn, stretch)].copy()
+    return source if np.isfinite(source).all() and is_audible(source) else None
+
+
+def _place(turn: SpeakerTurn, stretch: Span) -> slice:
+    return slice(stretch.start - turn.span.start, stretch.end - turn.span.start)
+
+
+def _trapezoid(length: int) -> Samples:
+    """Return weights (length,) that rise to 1 within FADE samples and fall from it at the end."""
+    rise = np.arange(1, length + 1, dtype=np.float32) / np.float32(FADE)
+    weights: Samples = np.minimum(np.float32(1), np.minimum(rise, rise[::-1]))
+    return weights
+
+
+def _embeddings(samples: Samples, encode: Encoder) -> Vector:
+    """Return the embeddings (n_windows, dim) of windows about STEP apart, none of which reaches out of the samples.
+
+    Fewer samples than a window has are repeated: silence, or what is around, would change the voice more.
+    """
+    size = encode.window
+    if len(samples) <= size:
+        return encode(np.pad(samples, (0, size - len(samples)), mode="wrap"))[None]
+    count = -(-len(samples) // STEP)
+    middles = (np.arange(count) + 0.5) * len(samples) / count
+    starts = np.clip(middles - size / 2, 0, len(samples) - size).astype(int).tolist()
+    found = {start: encode(samples[start : start + size]) for start in sorted(set(starts))}
+    return np.stack([found[start] for start in starts])

@@ -1,0 +1,156 @@
+"""Where others speak in a turn: which stretches, what is heard there, and how the source stands in for the mixture."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cascade.evidence import FRAME
+from cascade.overlap import FADE, JOINED, STEP, source_turn, stretches, with_source
+from cascade.types import Samples, Span, SpeakerTurn, Vector, seconds
+
+START = 12_345
+"""Turns begin anywhere: the gate's frames are counted from there."""
+
+VOICE = np.array([1, 0], np.float32)
+
+
+@dataclass
+class Ear:
+    """An encoder that knows a voice by the sign of its samples, none in silence, and keeps what it heard."""
+
+    window: int = 1600
+    heard: list[Samples] = field(default_factory=list)
+
+    def __call__(self, samples: Samples, /) -> Vector:
+        assert samples.shape == (self.window,)
+        self.heard.append(samples)
+        if not samples.any():
+            return np.full(2, np.nan, np.float32)
+        return np.array([1, 0] if samples.mean() > 0 else [0, 1], np.float32)
+
+
+def turn_of(
+    mixture: Samples, source: Samples | None = None, *overlaps: tuple[int, int], windows: int = 0
+) -> SpeakerTurn:
+    """Return a turn; overlaps are counted from its start."""
+    return SpeakerTurn(
+        Span(START, START + len(mixture)),
+        "speaker_1",
+        mixture,
+        VOICE,
+        -20.0,
+        tuple(Span(START + start, START + end) for start, end in overlaps),
+        np.zeros(0, np.float32) if source is None else source,
+        np.tile(VOICE, (windows, 1)) if windows else np.zeros((0, 2), np.float32),
+    )
+
+
+def full(value: float, duration_s: float = 2.0) -> Samples:
+    return np.full(seconds(duration_s), value, np.float32)
+
+
+# --- where ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 9_999), min_size=2, max_size=10, unique=True).map(sorted))
+def test_stretches_are_the_overlaps_in_whole_frames_and_never_less(places: list[int]) -> None:
+    overlaps = list(zip(places[::2], places[1::2], strict=False))
+    found = stretches(turn_of(np.zeros(10_000, np.float32), None, *overlaps))
+    for one, two in itertools.pairwise(found):
+        assert two.start - one.end >= JOINED
+    for stretch in found:
+        assert (stretch.start - START) % FRAME == 0
+        assert (stretch.end - START) % FRAME == 0 or stretch.end == START + 10_000
+    for start, end in overlaps:
+        assert any(one.start <= START + start and START + end <= one.end for one in found)
+    assert sum(map(len, found)) < sum(end - start for start, end in overlaps) + len(overlaps) * (2 * FRAME + JOINED)
+
+
+def test_a_turn_in_which_nobody_else_speaks_has_none() -> None:
+    assert stretches(turn_of(full(0.5))) == []
+
+
+# --- what is heard there ----------------------------------------------------------------------------------------------
+
+
+def test_no_window_reaches_out_of_a_stretch() -> None:
+    """Beside it the main speaker is alone, and would vouch for whoever is in it."""
+    source = full(0.3)
+    source[8000:16000] = -0.3
+    turn, ear = turn_of(full(0.5), source, (8000, 16000)), Ear()
+    (stretch,) = stretches(turn)
+    heard = source_turn(turn, stretch, ear)
+    assert heard is not None
+    np.testing.assert_array_equal(heard.samples, source[8000:16000])
+    np.testing.assert_array_equal(heard.embeddings, np.tile([0, 1], (3, 1)))
+    np.testing.assert_array_equal(heard.embedding, [0, 1])
+    assert (len(heard.before), len(heard.after), heard.overlaps) == (0, 0, ())
+    assert heard.level_db == pytest.approx(20 * np.log10(0.3), abs=0.01)
+    assert all((window < 0).all() for window in ear.heard)
+
+
+def test_windows_follow_a_voice_that_changes_within_a_stretch() -> None:
+    source = full(0.3)
+    source[seconds(1) :] = -0.3
+    heard = source_turn(turn_of(full(0.5), source, (0, seconds(2))), Span(START, START + seconds(2)), Ear())
+    assert heard is not None
+    assert heard.embeddings[:, 0].tolist() == [1] * 5 + [0] * 5
+    assert len(heard.embeddings) == seconds(2) / STEP
+
+
+def test_what_is_shorter_than_a_window_is_repeated() -> None:
+    source, ear = full(0.1), Ear()
+    source[3200:4160] = np.linspace(-0.5, -0.2, 960)
+    assert source_turn(turn_of(full(0.5), source, (3200, 4160)), Span(START + 3200, START + 4160), ear) is not None
+    np.testing.assert_array_equal(ear.heard, [np.concatenate([source[3200:4160], source[3200:3840]])])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [None, full(0), full(5e-5), full(np.nan), full(np.inf), np.where(np.arange(32_000) == 9000, np.nan, full(0.3))],
+    ids=["none", "silence", "hardly a sound", "NaN", "inf", "one NaN"],
+)
+def test_of_no_source_or_one_without_sound_nothing_is_told(source: Samples | None) -> None:
+    turn = turn_of(full(0.5), source, (8000, 16000))
+    assert source_turn(turn, stretches(turn)[0], Ear()) is None
+
+
+def test_of_a_source_that_sounds_like_no_voice_nothing_is_told() -> None:
+    class Deaf(Ear):
+        def __call__(self, samples: Samples, /) -> Vector:
+            return np.full(2, np.nan, np.float32)
+
+    assert source_turn(turn_of(full(0.5), full(0.3), (0, 8000)), Span(START, START + 8000), Deaf()) is None
+
+
+# --- what goes on -----------------------------------------------------------------------------------------------------
+
+
+def test_the_source_stands_in_where_others_speak_and_nowhere_else() -> None:
+    turn = turn_of(full(0.5), full(0.3), (8000, 16000), windows=20)
+    handed = with_source(turn)
+    np.testing.assert_array_equal(handed.samples[:8000], 0.5)
+    np.testing.assert_allclose(handed.samples[8000 + FADE : 16000 - FADE], 0.3)
+    np.testing.assert_array_equal(handed.samples[16000:], 0.5)
+    assert np.abs(np.diff(handed.samples)).max() <= 0.2 / FADE + 1e-6, "no click"
+    assert np.isnan(handed.embeddings[5:10]).all()
+    np.testing.assert_array_equal(np.delete(handed.embeddings, range(5, 10), axis=0), np.tile(VOICE, (15, 1)))
+    np.testing.assert_array_equal(turn.samples, 0.5)
+    np.testing.assert_array_equal(turn.embeddings, np.tile(VOICE, (20, 1)))
+
+
+@pytest.mark.parametrize("source", [None, full(0), full(np.nan)], ids=["none", "silence", "NaN"])
+def test_without_a_source_the_mixture_stays(source: Samples | None) -> None:
+    np.testing.assert_array_equal(with_source(turn_of(full(0.5), source, (8000, 16000))).samples, 0.5)
+
+
+def test_a_turn_without_overlap_stays_as_it_is() -> None:
+    turn = turn_of(full(0.5), full(0.3), windows=4)
+    np.testing.assert_array_equal(with_source(turn).samples, turn.samples)
+    np.testing.assert_array_equal(with_source(turn).embeddings, turn.embeddings)
