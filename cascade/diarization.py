@@ -435,7 +435,7 @@ HEARD: Final = 10 ** (-20 / 10)
 
 
 class _Sources:
-    """The separated sources of a stream: which of them goes with a turn's voice, and where another is loud in it.
+    """The separated sources of a stream: which of them goes with a turn's voice, and where others speak in it.
 
     The voice of a turn is the one that is heard best in the mixture. So its source is the one that is loudest in most
     of its hops, in this turn and in those before, which count less the older they are.
@@ -460,22 +460,27 @@ class _Sources:
         for buffer in self._buffers:
             buffer.drop_before(position)
 
-    def of(self, span: Span, extent: _Extent) -> tuple[Samples, tuple[Span, ...]]:
-        """Return the source of a turn over its span (n_samples,), and where another is loud; nothing if there is one.
+    def of(self, span: Span, extent: _Extent, mixture: Samples) -> tuple[Samples, tuple[Span, ...]]:
+        """Return the source of a turn over its span (n_samples,), and where others speak; nothing if there is one.
 
-        Another is loud in a hop where it has RESIDUE of the power of the turn's own there, and HEARD of its usual one.
+        Others speak in a hop where another source has RESIDUE of the power of the turn's own there, and HEARD of its
+        usual one. Where all sources together have less than HEARD of the mixture's power, separation failed: nobody
+        knows who speaks there, so others may.
         """
         if len(self._buffers) < 2:
             return np.zeros(0, np.float32), ()
         heard = np.stack([buffer.take(span) for buffer in self._buffers])
         hops = range(span.start // HOP, -(-span.end // HOP))
         cells = [Span(hop * HOP, (hop + 1) * HOP) & span for hop in hops]
-        powers = np.stack([_power(heard[:, cell.start - span.start : cell.end - span.start]) for cell in cells], axis=1)
+        *sources, whole = _powers(np.concatenate([heard, mixture[None]]), [len(cell) for cell in cells])
+        powers = np.stack(sources)
         spoken = powers[:, np.isin(hops, [hop.index for hop in extent.hops if hop.speech])]
         own = self._vote(extent.voice.name, spoken)
         other = np.delete(powers, own, axis=0).max(axis=0)
         least = np.maximum(powers[own] * RESIDUE, spoken[own].mean() * HEARD if spoken.size else 0.0)
-        return heard[own], _united(itertools.compress(cells, (other > 0) & (other >= least)))
+        loud = (other > 0) & (other >= least)
+        failed = powers.sum(axis=0) < whole * HEARD
+        return heard[own], _united(itertools.compress(cells, loud | failed))
 
     def _vote(self, voice: str, powers: npt.NDArray[np.float64]) -> int:
         """Return the source that is a voice's, given the power of all of them where it speaks (n_sources, n_hops)."""
@@ -487,16 +492,20 @@ class _Sources:
         return int(votes.argmax())
 
 
-def _power(sources: Samples) -> npt.NDArray[np.float64]:
-    """Return the mean power of each of some sources (n_sources, n_samples); none where it holds what is no number."""
-    power: npt.NDArray[np.float64] = np.square(sources, dtype=np.float64).mean(axis=1)
-    return np.nan_to_num(power, posinf=0.0)
+def _powers(sounds: Samples, lengths: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Return the mean power of each of some sounds (n_sounds, n_samples) in each of the cells that follow each other.
+
+    It is (n_sounds, n_cells), and 0 in a cell that holds what is no number.
+    """
+    starts = np.cumsum([0, *lengths[:-1]])
+    power = np.add.reduceat(np.square(sounds, dtype=np.float64), starts, axis=1) / lengths
+    return np.asarray(np.nan_to_num(power, posinf=0.0), np.float64)
 
 
 class Diarizer:
     """Voice activity and online clustering; a Stage[SeparatedChunk, SpeakerTurn] that hears the mixture.
 
-    Where there are several sources, each turn has the one that goes with its voice, and tells where another is loud.
+    Where there are several sources, each turn has the one that goes with its voice, and tells where others speak too.
     """
 
     def __init__(self, detect: SpeechDetector, encode: Encoder, settings: ClusteringSettings) -> None:
@@ -547,11 +556,12 @@ class Diarizer:
         after = Span(span.end, max(span.end, min(span.end + SURROUNDINGS, heard)))
         embeddings = [hop.embedding for hop in extent.hops if hop.embedding is not None]
         power = np.mean([10 ** (hop.level_db / 10) for hop in extent.hops])
-        source, overlaps = self._sources.of(span, extent)
+        samples = self._buffer.take(span)
+        source, overlaps = self._sources.of(span, extent, samples)
         return SpeakerTurn(
             span=span,
             speaker=extent.voice.name,
-            samples=self._buffer.take(span).copy(),
+            samples=samples,
             embedding=np.mean(embeddings, axis=0, dtype=np.float32) if embeddings else np.full(1, np.nan, np.float32),
             level_db=10 * float(np.log10(power)),
             overlaps=overlaps,

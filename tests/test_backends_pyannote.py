@@ -33,6 +33,7 @@ from cascade.backends.pyannote import (
     Pyannote,
     check_folder,
     load,
+    load_encoder,
     load_overlap,
     unit,
 )
@@ -587,6 +588,35 @@ def test_more_speakers_than_can_be_found_are_no_error(folder: Path, caplog: pyte
     assert "too short to find min_speakers=6" in caplog.text
 
 
+def test_the_encoder_is_the_pipelines_own(folder: Path, loaded: DiarizationModel) -> None:
+    """A window's embedding and a speaker's profile come from one network, so that they can be compared."""
+    import torch
+
+    encode = load_encoder(folder)
+    window = real_speech(8, 9)
+    embedding = encode(window)
+    assert isinstance(loaded, Pyannote)
+    network = loaded._pipeline._embedding
+    (direct,) = network(torch.from_numpy(window)[None, None])
+    assert embedding.shape == (DIMENSION,)
+    assert embedding.dtype == np.float32
+    np.testing.assert_allclose(embedding, direct / np.linalg.norm(direct), atol=1e-5)
+    assert len(window) == encode.window
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
+def test_what_is_no_sound_has_no_voice(folder: Path, value: float) -> None:
+    encode = load_encoder(folder)
+    assert np.isnan(encode(np.full(encode.window, value, np.float32))).all()
+
+
+def test_an_encoder_takes_a_device_and_a_whole_folder(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="got 'mps'"):
+        load_encoder(folder, device="mps")
+    with pytest.raises(ModelError, match="no pyannote pipeline at"):
+        load_encoder(tmp_path)
+
+
 def test_the_batch_size_is_the_one_asked_for(loaded: DiarizationModel) -> None:
     assert isinstance(loaded, Pyannote)
     assert (loaded._pipeline.segmentation_batch_size, loaded._pipeline.embedding_batch_size) == (4, 4)
@@ -632,7 +662,7 @@ def asking_for(module: str, name: str) -> Callable[[dict[str, Any]], None]:
 def test_a_program_in_weights_is_named_and_not_run(folder: Path, tmp_path: Path, part: str, key: str) -> None:
     mark = tmp_path / "ran"
     spoilt = respelt(folder, tmp_path / "copy", part, lambda checkpoint: checkpoint.update({key: Program(mark)}))
-    loads: Sequence[Callable[[Path], object]] = (load, load_overlap) if part == "segmentation" else (load,)
+    loads: Sequence[Callable[[Path], object]] = (load, load_overlap if part == "segmentation" else load_encoder)
     for loading in loads:
         with pytest.raises(ModelError, match=rf"{part}.pytorch_model.bin' holds '.+': .* any program") as caught:
             loading(spoilt)

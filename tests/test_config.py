@@ -20,7 +20,15 @@ from cascade.errors import ConfigError, EnrolmentError, ModelError
 from cascade.manifests import checksums, manifests
 from cascade.overlap import OverlapPolicy
 from cascade.packaged import data_folder
-from cascade.settings import MainSpeakerSettings, OpenAISettings, SepFormerSettings, stages_by_name
+from cascade.separation import Encoder
+from cascade.settings import (
+    LoudestSourceSettings,
+    MainSpeakerSettings,
+    OnlineClusteringSettings,
+    OpenAISettings,
+    SepFormerSettings,
+    stages_by_name,
+)
 from cascade.stage import Chain
 from cascade.types import SAMPLE_RATE, AudioChunk, Mode, Samples, Span, SpeakerTurn
 from tests.canary import PitchEncoder
@@ -726,6 +734,64 @@ def test_an_enrolment_is_heard_in_pieces_so_that_no_turn_hides_two_voices(tmp_pa
     with pytest.raises(EnrolmentError, match="no speech found"):
         gate.load(lambda: Chain([Listener(heard)]))
     assert heard == [Span(0, 64_000), Span(0, 64_000), Span(0, 32_000)]
+
+
+SEPARATE = """
+stages:
+  - use: {first}
+  - use: {second}
+  - use: main_speaker
+    overlap: separate
+  - use: faster_whisper
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "refusal"),
+    [
+        ("mixture", "online_clustering", "needs a stage in front that gives several sources, such as 'use: sepformer'"),
+        ("mixture", "pyannote", "needs a stage in front that gives several sources, such as 'use: sepformer'"),
+        ("sepformer", "loudest_source", "verifies sources by their voice, but no stage in front tells voices"),
+    ],
+)
+def test_separate_needs_sources_and_voices(write: Write, first: str, second: str, refusal: str) -> None:
+    path = write(SEPARATE.format(first=first, second=second))
+    with pytest.raises(ConfigError) as error:
+        load_config(path)
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(f"{path}, line 5: overlap: separate {refusal}")
+
+
+@pytest.mark.parametrize("second", ["online_clustering", "pyannote"])
+def test_separate_goes_behind_a_separator_and_what_tells_voices(write: Write, second: str) -> None:
+    gate = load_config(write(SEPARATE.format(first="sepformer", second=second))).gate
+    assert gate is not None
+    assert (gate.overlap, gate.misfit) == (OverlapPolicy.SEPARATE, None)
+
+
+def test_the_gate_verifies_with_the_encoder_of_the_turns() -> None:
+    asked: list[str] = []
+
+    class Telling(OnlineClusteringSettings):
+        def load_encoder(self) -> Encoder:
+            asked.append(self.use)
+            return PitchEncoder()
+
+    before = [SepFormerSettings(use="sepformer"), Telling(use="online_clustering")]
+    plain = MainSpeakerSettings(use="main_speaker").behind(before)
+    plain.load(lambda: Chain([]))(Mode.SELECTIVE)
+    assert asked == []
+    gate = MainSpeakerSettings(use="main_speaker", overlap=OverlapPolicy.SEPARATE).behind(before)
+    gate.load(lambda: Chain([]))(Mode.SELECTIVE)
+    assert asked == ["online_clustering"]
+
+
+def test_without_an_encoder_there_is_no_such_gate() -> None:
+    gate = MainSpeakerSettings(use="main_speaker", overlap=OverlapPolicy.SEPARATE)
+    with pytest.raises(ConfigError, match="needs the speaker encoder of the turns"):
+        gate.load(lambda: Chain([]))(Mode.SELECTIVE)
+    with pytest.raises(ConfigError, match="no embeddings in the turns of 'loudest_source'"):
+        LoudestSourceSettings(use="loudest_source").load_encoder()
 
 
 def test_other_data_have_no_share_in_the_small_benchmarks_recordings(write: Write) -> None:

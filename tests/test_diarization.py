@@ -425,6 +425,17 @@ def test_a_source_without_sound_is_nobodys(value: float) -> None:
     assert not turn.overlapped
 
 
+def test_where_separation_fails_others_may_speak() -> None:
+    a = scene(says(A, 3))
+    sources = two(a, scene(says(B, 0)))
+    for silent in (0.0, np.nan):
+        sources[:, seconds(1) : seconds(2)] = silent
+        (turn,) = separated_from(a, sources)
+        assert told(turn) == [(1, 2)]
+    (turn,) = separated_from(a, np.zeros_like(sources))
+    assert told(turn) == [(0, 3)]
+
+
 def separated_from(mixture: Samples, sources: Samples) -> list[SpeakerTurn]:
     diarizer = stage()
     return [*diarizer.push(SeparatedChunk(Span(0, len(mixture)), mixture, sources)), *diarizer.flush()]

@@ -40,6 +40,7 @@ from cascade.evidence import Observation
 from cascade.gate import GateSettings, MainSpeaker, Profile
 from cascade.output.recordings import Heard, write
 from cascade.output.report import write_report
+from cascade.overlap import OverlapPolicy
 from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, StageLoader, load_stages
 from cascade.rendering import transcript_lines
@@ -64,8 +65,10 @@ from tests.canary import (
     BYSTANDERS_ONLY,
     ENROLMENT,
     SCENE,
+    TALKED_OVER,
     Doings,
     Models,
+    Parted,
     PitchDiarization,
     PitchEncoder,
     Scene,
@@ -560,6 +563,58 @@ def test_without_a_gate_a_failure_still_quotes_nothing(unguarded: CascadeConfig,
     assert not {"error", "log"} & set(seen.leaks())
 
 
+# --- where two speak at once ------------------------------------------------------------------------------------------
+
+ONLINE = """
+stages:
+  - use: sepformer
+  - use: online_clustering
+  - use: main_speaker
+    overlap: separate
+  - use: faster_whisper
+  - use: extractive
+"""
+
+
+@pytest.fixture(params=["sepformer_pyannote_gate_whisper_gpt4o", "online"])
+def separating(request: pytest.FixtureRequest, tmp_path: Path) -> CascadeConfig:
+    """A configuration that hands on sources where two speak, with an enrolment."""
+    (tmp_path / "online.yaml").write_text(ONLINE)
+    config = load_config(tmp_path / "online.yaml" if request.param == "online" else request.param)
+    assert config.gate is not None
+    assert config.gate.overlap is OverlapPolicy.SEPARATE
+    return config.with_enrolment([ENROLMENT.write(tmp_path / "me.wav")])
+
+
+def test_where_two_speak_the_main_speakers_words_come_through_alone(separating: CascadeConfig, run: Run) -> None:
+    seen = run(separating, TALKED_OVER, Models(separate=Parted(TALKED_OVER)))
+    assert seen.leaks(TALKED_OVER) == {}
+    assert set(TALKED_OVER.main_words) <= words_of(seen)
+
+
+def test_sources_that_are_swapped_where_two_speak_let_nobody_else_through(separating: CascadeConfig, run: Run) -> None:
+    """What the main speaker says there is lost with them; what is said alone is not."""
+    seen = run(separating, TALKED_OVER, Models(separate=Parted(TALKED_OVER, swaps=True)))
+    assert seen.leaks(TALKED_OVER) == {}
+    assert {"train", "boston", "ferry", "jacket", "station", "nine"} <= words_of(seen)
+    assert "UNVERIFIED" in seen.transcript
+
+
+def test_without_verification_swapped_sources_let_the_canary_through(separating: CascadeConfig, run: Run) -> None:
+    """Else the test above would prove nothing of the gate."""
+    seen = run(without_gate(separating), TALKED_OVER, Models(separate=Parted(TALKED_OVER, swaps=True)))
+    assert {"biopsy", "lawyer"} <= words_of(seen)
+
+
+def test_where_separation_fails_what_others_speak_over_is_withheld(separating: CascadeConfig, run: Run) -> None:
+    def fail(windows: Samples) -> Samples:
+        return separate_nothing(windows) * np.float32(np.nan)
+
+    seen = run(separating, TALKED_OVER, Models(separate=fail))
+    assert seen.leaks(TALKED_OVER) == {}
+    assert "UNVERIFIED" in seen.transcript
+
+
 # --- what has not passed the gate stays where it is -------------------------------------------------------------------
 
 
@@ -641,13 +696,14 @@ durations = st.integers(1, seconds(3))
 def turns(draw: st.DrawFn, embedding: st.SearchStrategy[np.ndarray[Any, Any]]) -> SpeakerTurn:
     """Return any turn with an embedding of the kind."""
     start, length = draw(st.integers(0, seconds(100))), draw(durations)
+    span = Span(start, start + length)
     return SpeakerTurn(
-        span=Span(start, start + length),
+        span=span,
         speaker=draw(st.sampled_from(["main", "speaker_1", "speaker_2", "unknown", ""])),
         samples=np.zeros(length, np.float32),
         embedding=draw(embedding),
         level_db=draw(numbers),
-        overlapped=draw(st.booleans()),
+        overlaps=draw(st.sampled_from([(), (span,)])),
     )
 
 
@@ -704,6 +760,23 @@ def test_a_turn_below_the_threshold_is_withheld(given_turns: list[SpeakerTurn]) 
     decided = let_through(gate(), given_turns)
     assert len(decided) == len(given_turns)
     assert all(isinstance(item, Withheld) for item in decided)
+
+
+@given(st.one_of(WITH_NAN, BELOW, WRONG_SHAPE), st.integers(1, seconds(1)), st.sampled_from(Mode))
+def test_a_source_of_anybody_else_is_withheld(voice: np.ndarray[Any, Any], length: int, mode: Mode) -> None:
+    """Also in a turn that is surely the main speaker's, over all of which another speaks."""
+
+    class Hears:
+        window = 400
+
+        def __call__(self, samples: Samples, /) -> np.ndarray[Any, Any]:
+            return voice
+
+    span, sound = Span(0, length), np.full(length, 0.1, np.float32)
+    turn = SpeakerTurn(span, "speaker_1", sound, VOICE, -20.0, (span,), sound)
+    shut = replace(SETTINGS, overlap=OverlapPolicy.SEPARATE, always=True)
+    stage = MainSpeaker(judge, shut, mode, Profile(VOICE * np.float32(20), -20.0), Hears())
+    assert all(isinstance(item, Withheld) for item in let_through(stage, [turn]))
 
 
 @given(st.lists(turns(WRONG_SHAPE), max_size=4))
