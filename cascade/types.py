@@ -165,8 +165,9 @@ class SeparatedChunk(_Ungated):
 @final
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class SpeakerTurn(_Ungated):
-    """One speaker, uninterrupted, as the diarization sees it; samples (n_samples,) are the mixture over its span.
+    """One speaker, uninterrupted, as the diarization sees it.
 
+    samples (n_samples,) are the mixture over its span; only the paper's choice of the loudest source has that instead.
     overlaps are where others speak in it too: in time order, apart from each other. source (n_samples,) is the
     separated source that goes with its speaker, empty where there is none; nothing has verified that it is theirs
     throughout. The gate decides what of both goes on.
