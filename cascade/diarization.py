@@ -354,6 +354,7 @@ class _Extent:
     voice: Voice
     hops: list[Hop]
     reach: Span = field(default_factory=lambda: Span(0, 0))
+    goes_on: bool = False
 
     @property
     def last(self) -> int:
@@ -373,6 +374,9 @@ class _TurnFinder:
     CUT: Final = 3
     """Without any pause it is cut at the quietest of so many hops at its end; more would come out too late."""
 
+    NEWS: Final = 2
+    """Hops after which a turn that goes on is told again: so many share an embedding, and tell no more apart."""
+
     def __init__(self, settings: ClusteringSettings) -> None:
         self._pause = seconds(settings.pause_s)
         self._pad = seconds(settings.pad_s)
@@ -386,7 +390,7 @@ class _TurnFinder:
         return None if self._open is None else self._start_of(self._open)
 
     def push(self, hop: Hop, voice: Voice | None) -> Iterator[_Extent]:
-        """Take the next hop; yield a turn that it ended."""
+        """Take the next hop; yield a turn that it ended, or the one that goes on with it, now and then."""
         if self._open is not None and self._ends(self._open, hop, voice):
             yield self._close(self._open, hop.index * HOP)
             self._open = None
@@ -395,6 +399,7 @@ class _TurnFinder:
         elif voice is not None or (hop.speech and hop.index == self._open.last + 1):
             self._open.hops.append(hop)
             yield from self._cut(self._open)
+            yield from self._so_far()
 
     def flush(self, end: int) -> Iterator[_Extent]:
         """Yield the turn that the end of the stream ended."""
@@ -414,6 +419,14 @@ class _TurnFinder:
         head, rest = _Extent(extent.voice, extent.hops[:cut]), extent.hops[cut:]
         self._open = _Extent(extent.voice, rest) if rest else None
         yield self._close(head, (head.last + 1) * HOP)
+
+    def _so_far(self) -> Iterator[_Extent]:
+        """Yield the turn in the making; not where it may yet be cut before its end."""
+        turn = self._open
+        if turn is None or len(turn.hops) % self.NEWS or len(turn) > self._longest - self.CUT * HOP:
+            return
+        reach = Span(self._start_of(turn), (turn.last + 1) * HOP)
+        yield _Extent(turn.voice, turn.hops, reach, goes_on=True)
 
     def _close(self, extent: _Extent, limit: int) -> _Extent:
         end = min((extent.last + 1) * HOP + self._pad, limit)
@@ -474,17 +487,19 @@ class Diarizer:
         span = Span(extent.reach.start, min(extent.reach.end, self._buffer.end))
         before = Span(max(0, span.start - SURROUNDINGS), span.start)
         after = Span(span.end, max(span.end, min(span.end + SURROUNDINGS, heard)))
+        take = self._buffer.view if extent.goes_on else self._buffer.take
         embeddings = [hop.embedding for hop in extent.hops if hop.embedding is not None]
         power = np.mean([10 ** (hop.level_db / 10) for hop in extent.hops])
         return SpeakerTurn(
             span=span,
             speaker=extent.voice.name,
-            samples=self._buffer.take(span).copy(),
+            samples=take(span),
             embedding=np.mean(embeddings, axis=0, dtype=np.float32) if embeddings else np.full(1, np.nan, np.float32),
             level_db=10 * float(np.log10(power)),
             embeddings=_by_hop(extent.hops, span),
-            before=self._buffer.take(before).copy(),
-            after=self._buffer.take(after).copy(),
+            before=take(before),
+            after=take(after),
+            goes_on=extent.goes_on,
         )
 
     def _forget(self) -> None:
