@@ -40,6 +40,7 @@ from cascade.types import (
     Utterance,
     Withheld,
     concatenate,
+    whole,
 )
 
 
@@ -108,8 +109,8 @@ class Diarized:
 
     @property
     def turns(self) -> list[SpeakerTurn]:
-        """All turns."""
-        return [*(turn for _, turns in self.steps for turn in turns), *self.rest]
+        """All turns, each once it is whole."""
+        return whole([*(turn for _, turns in self.steps for turn in turns), *self.rest])
 
 
 class Replay:

@@ -26,7 +26,7 @@ from cascade.gate import SAME_VOICE, GateSettings, MainSpeaker, Profile, enrol
 from cascade.pipeline import load_stages
 from cascade.settings import ENROLMENT_PIECE_S, LONGEST_ENROLMENT_S, MainSpeakerSettings
 from cascade.stage import Chain
-from cascade.types import AudioChunk, Mode, Span, SpeakerTurn, Vector, Withheld, WithholdReason, seconds
+from cascade.types import AudioChunk, Mode, Span, SpeakerTurn, Vector, Withheld, WithholdReason, seconds, whole
 
 NOBODY, MAIN, BOTH, BYSTANDER = range(4)
 """Who speaks in a frame; of BYSTANDER the main speaker is not one."""
@@ -145,7 +145,7 @@ def hear(scene: Scene, front: Front) -> Heard:
     for chunk in open_audio(scene.mixture):
         turns += chain.push(chunk)
         end = chunk.span.end
-    turns += chain.flush()
+    turns = whole([*turns, *chain.flush()])
     profile = None if scene.enrolment is None else enrolled(scene.enrolment, front)
     return Heard(scene.name, turns, profile, Truth.of(scene, max(1, -(-end // FRAME))))
 
@@ -158,7 +158,7 @@ def enrolled(path: Path, front: Front) -> Profile | None:
         piece, chain = samples[start : start + size], front()
         turns += [*chain.push(AudioChunk(Span(0, len(piece)), piece)), *chain.flush()]
     try:
-        return enrol([(path.name, turns)])
+        return enrol([(path.name, whole(turns))])
     except EnrolmentError:
         return None
 

@@ -125,12 +125,24 @@ class SampleBuffer:
         Raises:
             ValueError: the buffer does not hold all of span.
         """
+        return self.view(span).copy()
+
+    def view(self, span: Span) -> Samples:
+        """Return the samples (n_samples,) in span, which never change, and are not to be written to.
+
+        All views share the room that they lie in, and keep the whole of it.
+
+        Raises:
+            ValueError: the buffer does not hold all of span.
+        """
         if span.start < self._start or span.end > self._end:
             raise ValueError(
                 f"samples [{span.start}, {span.end}) were asked for, the buffer holds [{self._start}, {self._end})"
             )
         offset = self._first - self._start
-        return self._room[span.start + offset : span.end + offset].copy()
+        shown = self._room[span.start + offset : span.end + offset]
+        shown.flags.writeable = False
+        return shown
 
     def drop_before(self, position: int) -> None:
         """Forget all samples before position; one outside what is kept drops nothing, or all of it."""

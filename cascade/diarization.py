@@ -356,6 +356,7 @@ class _Extent:
     voice: Voice
     hops: list[Hop]
     reach: Span = field(default_factory=lambda: Span(0, 0))
+    goes_on: bool = False
 
     @property
     def last(self) -> int:
@@ -375,6 +376,9 @@ class _TurnFinder:
     CUT: Final = 3
     """Without any pause it is cut at the quietest of so many hops at its end; more would come out too late."""
 
+    NEWS: Final = 2
+    """Hops after which a turn that goes on is told again: so many share an embedding, and tell no more apart."""
+
     def __init__(self, settings: ClusteringSettings) -> None:
         self._pause = seconds(settings.pause_s)
         self._pad = seconds(settings.pad_s)
@@ -388,7 +392,7 @@ class _TurnFinder:
         return None if self._open is None else self._start_of(self._open)
 
     def push(self, hop: Hop, voice: Voice | None) -> Iterator[_Extent]:
-        """Take the next hop; yield a turn that it ended."""
+        """Take the next hop; yield a turn that it ended, or the one that goes on with it, now and then."""
         if self._open is not None and self._ends(self._open, hop, voice):
             yield self._close(self._open, hop.index * HOP)
             self._open = None
@@ -397,6 +401,7 @@ class _TurnFinder:
         elif voice is not None or (hop.speech and hop.index == self._open.last + 1):
             self._open.hops.append(hop)
             yield from self._cut(self._open)
+            yield from self._so_far()
 
     def flush(self, end: int) -> Iterator[_Extent]:
         """Yield the turn that the end of the stream ended."""
@@ -417,6 +422,14 @@ class _TurnFinder:
         self._open = _Extent(extent.voice, rest) if rest else None
         yield self._close(head, (head.last + 1) * HOP)
 
+    def _so_far(self) -> Iterator[_Extent]:
+        """Yield the turn in the making; not where it may yet be cut before its end."""
+        turn = self._open
+        if turn is None or len(turn.hops) % self.NEWS or len(turn) > self._longest - self.CUT * HOP:
+            return
+        reach = Span(self._start_of(turn), (turn.last + 1) * HOP)
+        yield _Extent(turn.voice, turn.hops, reach, goes_on=True)
+
     def _close(self, extent: _Extent, limit: int) -> _Extent:
         end = min((extent.last + 1) * HOP + self._pad, limit)
         extent.reach = Span(self._start_of(extent), end)
@@ -432,6 +445,9 @@ RESIDUE: Final = 10 ** (-12 / 10)
 
 HEARD: Final = 10 ** (-20 / 10)
 """What has less than this share (-20 dB) of the power of a turn's speech does not matter, not even in its pauses."""
+
+
+_NOTHING: Final[Samples] = np.zeros(0, np.float32)
 
 
 class _Sources:
@@ -468,7 +484,7 @@ class _Sources:
         knows who speaks there, so others may.
         """
         if len(self._buffers) < 2:
-            return np.zeros(0, np.float32), ()
+            return _NOTHING, ()
         heard = np.stack([buffer.take(span) for buffer in self._buffers])
         hops = range(span.start // HOP, -(-span.end // HOP))
         cells = [Span(hop * HOP, (hop + 1) * HOP) & span for hop in hops]
@@ -554,10 +570,12 @@ class Diarizer:
         span = Span(extent.reach.start, min(extent.reach.end, self._buffer.end))
         before = Span(max(0, span.start - SURROUNDINGS), span.start)
         after = Span(span.end, max(span.end, min(span.end + SURROUNDINGS, heard)))
+        take = self._buffer.view if extent.goes_on else self._buffer.take
         embeddings = [hop.embedding for hop in extent.hops if hop.embedding is not None]
         power = np.mean([10 ** (hop.level_db / 10) for hop in extent.hops])
-        samples = self._buffer.take(span)
-        source, overlaps = self._sources.of(span, extent, samples)
+        samples = take(span)
+        # Whose source it is, is told by the whole turn; it would count twice if what is known so far told it, too.
+        source, overlaps = (_NOTHING, ()) if extent.goes_on else self._sources.of(span, extent, samples)
         return SpeakerTurn(
             span=span,
             speaker=extent.voice.name,
@@ -567,8 +585,9 @@ class Diarizer:
             overlaps=overlaps,
             source=source,
             embeddings=_by_hop(extent.hops, span),
-            before=self._buffer.take(before).copy(),
-            after=self._buffer.take(after).copy(),
+            before=take(before),
+            after=take(after),
+            goes_on=extent.goes_on,
         )
 
     def _forget(self) -> None:

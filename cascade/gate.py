@@ -138,23 +138,32 @@ class Piece:
     evidence: float
 
 
-def pieces(probabilities: Vector, threshold: float) -> list[Piece]:
+def pieces(
+    probabilities: Vector, threshold: float, before: Sequence[Piece] = (), *, goes_on: bool = False
+) -> list[Piece]:
     """Cut a turn by the probabilities of its frames (n_frames,): the most likely sequence where each change costs.
 
     The evidence of a piece is the probability whose log-odds are the mean of its frames'. So a piece passes where it is
     above the threshold, and what passes at one threshold passes at each lower one. Frames that are NaN never pass: they
     are pieces of their own, whose evidence is NaN.
+
+    The pieces follow those `before`, which were cut from the start of the turn and stay as they are. Of a turn that
+    goes on they are those that have ended, whatever its next frames are like.
     """
-    odds = _log_odds(probabilities.astype(np.float64))
+    first = before[-1].end if before else 0
+    odds = _log_odds(probabilities[first:].astype(np.float64))
     least = float(_log_odds(np.array(threshold)))
     unknown = np.isnan(odds)
-    states = _most_likely(np.where(unknown, -np.inf, odds - least))
+    states, n_settled = _most_likely(np.where(unknown, -np.inf, odds - least), before[-1].passes if before else None)
     changes = np.flatnonzero(np.diff(states) | np.diff(unknown)) + 1
     borders = [0, *changes.tolist(), len(states)] if len(states) else []
     found = []
     for start, end in itertools.pairwise(borders):
+        if goes_on and end >= n_settled:
+            break
         evidence = 1 / (1 + math.exp(-float(np.mean(odds[start:end]))))
-        found.append(Piece(start, end, bool(states[start]) and evidence >= threshold, evidence))
+        passes = bool(states[start]) and evidence >= threshold
+        found.append(Piece(first + start, first + end, passes, evidence))
     return found
 
 
@@ -163,22 +172,48 @@ def _log_odds(probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]
     return np.asarray(np.log(certain / (1 - certain)), np.float64)
 
 
-def _most_likely(odds: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+def _most_likely(odds: npt.NDArray[np.float64], before: bool | None) -> tuple[npt.NDArray[np.bool_], int]:
     """Return for each frame whether it is the main speaker's: the best path through two states (Viterbi).
 
-    Of paths that are equally good it is the one in which the main speaker speaks least.
+    Of paths that are equally good it is the one in which the main speaker speaks least. before is the state of the
+    frame before, if there is one. The number is that of the frames that have settled: they are the same whether the
+    main speaker speaks in the last frame or not, so whatever follows, they remain.
     """
-    main = other = 0.0
+    main = -CHANGE_COST if before is False else 0.0
+    other = -CHANGE_COST if before else 0.0
     was_main: list[tuple[bool, bool]] = []  # whether the frame before is the main speaker's, if this one is not, or is
     for value in odds.tolist():
         was_main.append((main - CHANGE_COST > other, main > other - CHANGE_COST))
         main, other = max(main, other - CHANGE_COST) + value, max(other, main - CHANGE_COST)
-    states = np.zeros(len(odds), bool)
-    state = main > other
-    for frame in reversed(range(len(odds))):
+    if_main, if_other = _traced(was_main, True), _traced(was_main, False)
+    settled = int(np.argmax(np.append(if_main != if_other, True)))
+    return if_main if main > other else if_other, settled
+
+
+def _traced(was_main: Sequence[tuple[bool, bool]], state: bool) -> npt.NDArray[np.bool_]:
+    """Return the states (n_frames,) of the best path that ends in a state."""
+    states = np.zeros(len(was_main), bool)
+    for frame in reversed(range(len(was_main))):
         states[frame] = state
         state = was_main[frame][state]
     return states
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A turn that goes on: where it starts, and its pieces that are decided already."""
+
+    start: int = 0
+    pieces: tuple[Piece, ...] = ()
+
+    def before(self, turn: SpeakerTurn) -> tuple[Piece, ...]:
+        """Return the pieces of a turn that are decided already."""
+        return self.pieces if turn.span.start == self.start else ()
+
+    def rest(self, turn: SpeakerTurn) -> Span:
+        """Return what is not decided yet of a turn."""
+        start = turn.span.start + max((piece.end for piece in self.before(turn)), default=0) * FRAME
+        return Span(min(start, turn.span.end), turn.span.end)
 
 
 @dataclass(slots=True)
@@ -262,7 +297,8 @@ class Dominance:
 class MainSpeaker:
     """Lets the main speaker through; a Stage[SpeakerTurn, AdmittedTurn | Withheld].
 
-    A turn is cut where the main speaker begins or ends in it: its pieces cover it, each once, and come out together.
+    A turn is cut where the main speaker begins or ends in it: its pieces cover it, each once. Of a turn that goes on,
+    those come out that have ended for certain; what is out never changes, and the rest comes out with the turn's end.
     With an enrolment each turn is decided as it comes; without one, turns are held for up to `hold_s`, until it is
     certain who the main speaker is.
 
@@ -299,6 +335,7 @@ class MainSpeaker:
         self._profile = None if enrolled is None else enrolled.anew()
         self._dominance = None if enrolled is not None else Dominance(settings.hold_s)
         self._held: list[SpeakerTurn] = []
+        self._begun = _Begun()
         self._rivals: dict[str, Profile] = {}
         self._loudest_db = -math.inf
         self._most_alike = -math.inf
@@ -308,7 +345,7 @@ class MainSpeaker:
     def lookahead(self) -> int:
         """Nothing with an enrolment; else `hold_s`, counted up to the latest turn: turns are the gate's only clock.
 
-        It counts from the end of a turn: a piece that ends within one comes out with it.
+        It counts from the end of a turn: a piece that ends within one comes out with it at the latest.
         """
         return 0 if self._dominance is None else seconds(self._settings.hold_s)
 
@@ -320,7 +357,9 @@ class MainSpeaker:
         return float(self._profile.voice @ self._profile.first)
 
     def push(self, turn: SpeakerTurn, /) -> Sequence[AdmittedTurn | Withheld]:
-        """Take a turn; return those that are now decided."""
+        """Take a turn; return those that are now decided, of one that goes on the pieces that have ended."""
+        if turn.goes_on:
+            return self._decide_early(turn)
         self._held.append(turn)
         try:
             self._count(turn)
@@ -367,20 +406,42 @@ class MainSpeaker:
         """Withhold all that is held, since the gate failed; the error's text is not shown, for what it may hold."""
         log.error("the gate failed with %s; %d turn(s) withheld", type(error).__name__, len(self._held))
         held, self._held = self._held, []
-        return [Withheld(turn.span, turn.speaker, WithholdReason.GATE_ERROR) for turn in held]
+        return [Withheld(self._begun.rest(turn), turn.speaker, WithholdReason.GATE_ERROR) for turn in held]
+
+    def _decide_early(self, turn: SpeakerTurn) -> list[AdmittedTurn | Withheld]:
+        """Decide the pieces that have ended of a turn that goes on; what is unclear waits, at the latest for its end.
+
+        Where others speak in it, and whose source is whose, is known at its end: with policies that ask for that,
+        everything waits. Nothing is learned before: at the end each piece teaches once, by all that was heard of it.
+        """
+        if self._profile is None or turn.speaker == UNKNOWN or self._why_not(turn) is not None:
+            return []
+        if self._settings.overlap is not OverlapPolicy.ADMIT_IF_DOMINANT:
+            return []
+        before = self._begun.before(turn)
+        try:
+            probabilities = self._probabilities(turn, self._profile)
+            found = pieces(probabilities, self._settings.threshold, before, goes_on=True)
+            decided = [self._piece(turn, piece) for piece in found]
+        except Exception as error:
+            log.error("the gate failed with %s on a turn that goes on; its end is waited for", type(error).__name__)
+            return []
+        self._begun = _Begun(turn.span.start, (*before, *found))
+        return decided
 
     def _decide(self, turn: SpeakerTurn) -> list[AdmittedTurn | Withheld]:
         try:
             handed = with_source(turn) if self._settings.overlap is OverlapPolicy.SEPARATE else turn
             reason = self._why_not(turn)
             if reason is not None or self._profile is None:
-                return [self._other(handed, turn.span, reason or WithholdReason.UNDECIDED, math.nan)]
-            found = pieces(self._judged(turn, self._profile), self._settings.threshold)
+                return [self._other(handed, self._begun.rest(turn), reason or WithholdReason.UNDECIDED, math.nan)]
+            before = self._begun.before(turn)
+            found = pieces(self._judged(turn, self._profile), self._settings.threshold, before)
             decided = [self._piece(handed, piece) for piece in found]
-            self._learn(handed, self._profile, found)
+            self._learn(handed, self._profile, [*before, *found])
         except Exception as error:
             log.error("the gate failed with %s; turn withheld", type(error).__name__)
-            return [Withheld(turn.span, turn.speaker, WithholdReason.GATE_ERROR)]
+            return [Withheld(self._begun.rest(turn), turn.speaker, WithholdReason.GATE_ERROR)]
         return decided
 
     def _piece(self, turn: SpeakerTurn, piece: Piece) -> AdmittedTurn | Withheld:
@@ -517,7 +578,9 @@ class Everyone:
         self._mode = mode
 
     def push(self, turn: SpeakerTurn, /) -> Sequence[AdmittedTurn | Withheld]:
-        """Admit the turn."""
+        """Admit the turn; one that goes on is waited for."""
+        if turn.goes_on:
+            return []
         admission = Admission(self._mode, AdmitReason.EVERYONE, math.nan, -math.inf)
         return [AdmittedTurn(turn.span, turn.speaker, with_source(turn).samples, admission)]
 

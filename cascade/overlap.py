@@ -8,7 +8,6 @@ there would vouch for whoever is in the source.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -84,7 +83,18 @@ def with_source(turn: SpeakerTurn) -> SpeakerTurn:
         samples[place] += _trapezoid(len(stretch)) * (source - samples[place])
         length, count = len(turn.samples), len(embeddings)
         embeddings[place.start * count // length : -(-place.stop * count // length)] = np.nan
-    return replace(turn, samples=samples, embeddings=embeddings)
+    return SpeakerTurn(
+        span=turn.span,
+        speaker=turn.speaker,
+        samples=samples,
+        embedding=turn.embedding,
+        level_db=turn.level_db,
+        overlaps=turn.overlaps,
+        source=turn.source,
+        embeddings=embeddings,
+        before=turn.before,
+        after=turn.after,
+    )
 
 
 def _source(turn: SpeakerTurn, stretch: Span) -> Samples | None:

@@ -57,6 +57,7 @@ from cascade.types import (
     Utterance,
     Vector,
     seconds,
+    whole,
 )
 
 log = logging.getLogger(__name__)
@@ -998,4 +999,4 @@ def _turns(path: Path, before: Callable[[], Chain]) -> list[SpeakerTurn]:
     for start in range(0, len(samples), size):
         piece, chain = samples[start : start + size], before()
         turns += [*chain.push(AudioChunk(Span(0, len(piece)), piece)), *chain.flush()]
-    return turns
+    return whole(turns)

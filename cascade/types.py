@@ -179,6 +179,9 @@ class SpeakerTurn(_Ungated):
     embeddings (n_windows, dim) are those of windows spread evenly over the turn, NaN where one gave none; there is no
     row where a model tells only one for the whole turn. before and after (n_samples,) are what is heard just outside of
     it, as far as it was heard when the turn was known.
+
+    goes_on tells that this is what is known so far of a turn that goes on: the next turn begins where this one does and
+    takes its place, with all of it and more. It has no source and no overlaps yet. `whole` leaves such ones out.
     """
 
     span: Span
@@ -191,6 +194,7 @@ class SpeakerTurn(_Ungated):
     embeddings: Vector = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     before: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     after: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
+    goes_on: bool = False
 
     def __post_init__(self) -> None:
         _check_audio("samples", self.samples, self.span, ndim=1)
@@ -209,6 +213,11 @@ class SpeakerTurn(_Ungated):
     def overlapped(self) -> bool:
         """Whether somebody else speaks in it too."""
         return bool(self.overlaps)
+
+
+def whole(turns: Iterable[SpeakerTurn]) -> list[SpeakerTurn]:
+    """Return the turns that have ended, and so each turn once."""
+    return [turn for turn in turns if not turn.goes_on]
 
 
 @final

@@ -116,6 +116,18 @@ class TestSampleBuffer:
             buffer.drop_before(buffer.end)
         assert np.array_equal(taken, np.ones(10))
 
+    def test_what_was_viewed_stays_as_it_was_and_cannot_be_written_to(self) -> None:
+        buffer = SampleBuffer()
+        buffer.append(np.ones(10, np.float32))
+        views = [buffer.view(Span(0, 10)), buffer.view(Span(2, 4))]
+        assert np.shares_memory(views[0], views[1])
+        for _ in range(10):
+            buffer.append(np.zeros(SAMPLE_RATE, np.float32))
+            buffer.drop_before(buffer.end)
+        assert [view.tolist() for view in views] == [[1] * 10, [1] * 2]
+        with pytest.raises(ValueError, match="read-only"):
+            views[0][:] = 0
+
     def test_what_was_taken_may_be_written_to(self) -> None:
         buffer = SampleBuffer()
         buffer.append(np.ones(10, np.float32))

@@ -33,6 +33,7 @@ from cascade.diarization import (
 )
 from cascade.separation import Encoder
 from cascade.types import SAMPLE_RATE, Samples, SeparatedChunk, Span, SpeakerTurn, Vector, seconds
+from cascade.types import whole as whole_turns
 
 TALK = Path(__file__).parents[1] / "benchmarks" / "talk"
 PITCHES = (1000, 2000, 3000, 4500)
@@ -100,10 +101,15 @@ def chunks(audio: Samples, positions: Iterable[int] = ()) -> list[SeparatedChunk
     ]
 
 
-def turns_of(audio: Samples, positions: Iterable[int] = (), diarizer: Diarizer | None = None) -> list[SpeakerTurn]:
+def told(audio: Samples, positions: Iterable[int] = (), diarizer: Diarizer | None = None) -> list[SpeakerTurn]:
+    """Return all that is told of turns, while they go on and once they are whole."""
     diarizer = diarizer or stage()
     turns = [turn for chunk in chunks(audio, positions) for turn in diarizer.push(chunk)]
     return turns + list(diarizer.flush())
+
+
+def turns_of(audio: Samples, positions: Iterable[int] = (), diarizer: Diarizer | None = None) -> list[SpeakerTurn]:
+    return whole_turns(told(audio, positions, diarizer))
 
 
 def speakers(turns: Sequence[SpeakerTurn]) -> list[str]:
@@ -114,7 +120,7 @@ def described(turns: Iterable[SpeakerTurn]) -> list[tuple[object, ...]]:
     """Return all that a turn holds as something that can be compared."""
     return [
         (
-            (turn.span, turn.speaker, turn.level_db, turn.overlaps),
+            (turn.span, turn.speaker, turn.level_db, turn.overlaps, turn.goes_on),
             [
                 (array.shape, array.tobytes())
                 for array in (turn.samples, turn.source, turn.embedding, turn.embeddings, turn.before, turn.after)
@@ -138,7 +144,7 @@ MIXED = scene(
 @settings(max_examples=40, deadline=None)
 def test_cutting_changes_nothing(audio: Samples, places: list[float]) -> None:
     positions = [int(place * len(audio)) for place in places]
-    assert described(turns_of(audio, positions)) == described(turns_of(audio))
+    assert described(told(audio, positions)) == described(told(audio))
 
 
 @given(SCENES, st.integers(200, 8000))
@@ -151,7 +157,7 @@ def test_cutting_changes_nothing(audio: Samples, places: list[float]) -> None:
 def test_nothing_comes_later_than_lookahead(audio: Samples, step: int) -> None:
     whole, diarizer, out = turns_of(audio), stage(), list[SpeakerTurn]()
     for chunk in chunks(audio, range(0, len(audio), step)):
-        out += diarizer.push(chunk)
+        out += whole_turns(diarizer.push(chunk))
         due = [turn.span for turn in whole if turn.span.end <= chunk.span.end - diarizer.lookahead]
         assert [turn.span for turn in out][: len(due)] == due
 
@@ -183,6 +189,44 @@ def test_what_follows_does_not_change_a_turn_that_is_out(audio: Samples, one: Sa
     others = [turn for chunk in chunks(np.concatenate([audio, other]), [len(audio)]) for turn in second.push(chunk)]
     alone = [turn for chunk in chunks(audio) for turn in stage().push(chunk)]
     assert described(turns[: len(alone)]) == described(others[: len(alone)]) == described(alone)
+
+
+@given(SCENES)
+@example(MIXED)
+@example(scene(says(A, 27)))
+@example(scene(says(A, 24.9), pause(0.2), says(A, 3), says(B, 0.4), says(A, 3)))
+@settings(max_examples=40, deadline=None)
+def test_what_is_told_of_a_turn_that_goes_on_is_how_the_whole_one_begins(audio: Samples) -> None:
+    begun = list[SpeakerTurn]()
+    for turn in told(audio):
+        if turn.goes_on:
+            begun.append(turn)
+            continue
+        for early, later in itertools.pairwise([*begun, turn]):
+            assert early.span.start == later.span.start
+            assert early.span.end < later.span.end or later is turn
+            assert early.span.end <= later.span.end
+            assert early.speaker in (later.speaker, UNKNOWN)
+            np.testing.assert_array_equal(early.samples, later.samples[: len(early.samples)])
+            np.testing.assert_array_equal(early.before, later.before)
+            known = np.isfinite(early.embeddings).all(axis=1)
+            np.testing.assert_array_equal(early.embeddings[known], later.embeddings[: len(early.embeddings)][known])
+            np.testing.assert_array_equal(early.after, audio[early.span.end : early.span.end + len(early.after)])
+        begun = []
+    assert not begun
+
+
+def test_a_turn_that_goes_on_is_told_of_while_it_goes_on() -> None:
+    """Every 0.2 s, as soon as a label is certain."""
+    diarizer, heard = stage(), list[tuple[int, SpeakerTurn]]()
+    for chunk in chunks(audio := scene(says(A, 6)), range(0, 6 * SAMPLE_RATE, 160)):
+        heard += [(chunk.span.end, turn) for turn in diarizer.push(chunk)]
+    assert len(audio) == 6 * SAMPLE_RATE
+    assert all(turn.goes_on for _, turn in heard)
+    ends = [turn.span.end for _, turn in heard]
+    assert set(np.diff(ends)) == {2 * HOP}
+    assert max(at - turn.span.end for at, turn in heard) <= TONES.window // 2 + 4 * HOP
+    assert len(audio) - ends[-1] <= TONES.window // 2 + 6 * HOP
 
 
 def test_what_is_heard_after_a_turn_reaches_as_far_as_a_pause_tells() -> None:
@@ -223,9 +267,9 @@ def test_long_speech_is_cut_and_memory_stays_bounded() -> None:
     clustering, audio = ClusteringSettings(longest_s=8.0), scene(says(A, 60))
     diarizer, turns, most = stage(clustering), list[SpeakerTurn](), 0
     for chunk in chunks(audio, range(0, len(audio), HOP)):
-        turns += diarizer.push(chunk)
+        turns += whole_turns(diarizer.push(chunk))
         most = max(most, len(diarizer._buffer))
-    turns += diarizer.flush()
+    turns += whole_turns(diarizer.flush())
     assert most <= seconds(8.0 + 2 * clustering.pad_s) + TONES.window + seconds(1.0)
     assert all(turn.span.duration_s <= 8.0 + 2 * clustering.pad_s for turn in turns)
     assert sum(len(turn.span) for turn in turns) == len(audio)
@@ -365,10 +409,10 @@ def separated(sources: Samples, positions: Iterable[int] = (), diarizer: Diarize
     diarizer, mixture = diarizer or stage(), sources.sum(axis=0)
     edges = itertools.pairwise(sorted({0, *positions, sources.shape[1]}))
     chunks = [SeparatedChunk(Span(start, end), mixture[start:end], sources[:, start:end]) for start, end in edges]
-    return [turn for chunk in chunks for turn in diarizer.push(chunk)] + list(diarizer.flush())
+    return whole_turns([turn for chunk in chunks for turn in diarizer.push(chunk)] + list(diarizer.flush()))
 
 
-def told(turn: SpeakerTurn) -> list[tuple[float, float]]:
+def talked_over(turn: SpeakerTurn) -> list[tuple[float, float]]:
     """Return where others speak in a turn, in seconds of the stream."""
     return [(overlap.start_s, overlap.end_s) for overlap in turn.overlaps]
 
@@ -402,19 +446,19 @@ def test_it_hears_the_mixture() -> None:
 
 
 def test_where_another_source_is_loud_others_speak() -> None:
-    assert [told(turn) for turn in separated(two(*TALKED_OVER))] == [[(2.0, 2.6)], []]
+    assert [talked_over(turn) for turn in separated(two(*TALKED_OVER))] == [[(2.0, 2.6)], []]
 
 
 def test_what_separation_left_of_a_voice_is_nobody_else() -> None:
     """A twentieth of each is in the other's source, 26 dB below it."""
     sources = two(scene(says(A, 3)), scene(pause(4.5), says(B, 1.0, FAR)), 0.05)
-    assert [told(turn) for turn in separated(sources)] == [[], []]
+    assert [talked_over(turn) for turn in separated(sources)] == [[], []]
 
 
 def test_faint_noise_in_a_pause_is_nobody_else() -> None:
     a = scene(says(A, 1), pause(0.3), says(A, 1))
     noise = np.random.default_rng(0).normal(0, 0.002, len(a)).astype(np.float32)
-    assert [told(turn) for turn in separated(np.stack([a, noise]))] == [[]]
+    assert [talked_over(turn) for turn in separated(np.stack([a, noise]))] == [[]]
 
 
 @pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
@@ -431,14 +475,14 @@ def test_where_separation_fails_others_may_speak() -> None:
     for silent in (0.0, np.nan):
         sources[:, seconds(1) : seconds(2)] = silent
         (turn,) = separated_from(a, sources)
-        assert told(turn) == [(1, 2)]
+        assert talked_over(turn) == [(1, 2)]
     (turn,) = separated_from(a, np.zeros_like(sources))
-    assert told(turn) == [(0, 3)]
+    assert talked_over(turn) == [(0, 3)]
 
 
 def separated_from(mixture: Samples, sources: Samples) -> list[SpeakerTurn]:
     diarizer = stage()
-    return [*diarizer.push(SeparatedChunk(Span(0, len(mixture)), mixture, sources)), *diarizer.flush()]
+    return whole_turns([*diarizer.push(SeparatedChunk(Span(0, len(mixture)), mixture, sources)), *diarizer.flush()])
 
 
 def test_a_single_source_is_nobodys() -> None:

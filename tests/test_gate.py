@@ -30,6 +30,7 @@ from cascade.gate import (
     Everyone,
     GateSettings,
     MainSpeaker,
+    Piece,
     Profile,
     enrol,
     pieces,
@@ -50,6 +51,7 @@ from cascade.types import (
     Withheld,
     WithholdReason,
     seconds,
+    whole,
 )
 
 TALK = Path(__file__).parents[1] / "benchmarks" / "talk"
@@ -156,7 +158,12 @@ def dominant(mode: Mode = Mode.SELECTIVE, judge: Judge = by_voice, **changes: ob
 
 
 def decide(gate: MainSpeaker, turns: Sequence[SpeakerTurn]) -> list[Decided]:
-    return [item for one in turns for item in gate.push(one)] + list(gate.flush())
+    return decide_only(gate, turns) + list(gate.flush())
+
+
+def decide_only(gate: MainSpeaker, turns: Sequence[SpeakerTurn]) -> list[Decided]:
+    """Return what comes out before the stream is over."""
+    return [item for one in turns for item in gate.push(one)]
 
 
 def outcomes(items: Sequence[Decided]) -> list[str]:
@@ -413,7 +420,7 @@ class Sign:
 
 def separating(mode: Mode = Mode.SELECTIVE, **changes: object) -> MainSpeaker:
     """Return a gate whose main speaker is enrolled, and that verifies sources."""
-    settings = replace(GateSettings(), overlap=SEPARATE, **changes)  # type: ignore[arg-type]
+    settings = replace(GateSettings(), **{"overlap": SEPARATE, **changes})  # type: ignore[arg-type]
     return MainSpeaker(by_voice, settings, mode, enrol([("me.wav", [turn(0, lasts_s=8)])]), Sign())
 
 
@@ -661,6 +668,141 @@ def test_two_streams_with_one_enrolment_do_not_touch_each_other() -> None:
     assert math.isnan(profile.level_db)
 
 
+# --- a turn that goes on ----------------------------------------------------------------------------------------------
+
+
+def until(whole: SpeakerTurn, heard_s: float) -> SpeakerTurn:
+    """Return what is known of a turn so long after its start, in whole tenths of a second."""
+    windows = whole.embeddings[: round(10 * heard_s)]
+    return replace(
+        whole,
+        span=Span(whole.span.start, whole.span.start + seconds(heard_s)),
+        samples=whole.samples[: seconds(heard_s)],
+        embedding=windows.mean(axis=0),
+        embeddings=windows,
+        goes_on=True,
+    )
+
+
+def told(whole: SpeakerTurn) -> list[SpeakerTurn]:
+    """Return a turn as the diarization tells of it: every 0.2 s while it goes on, and then the whole of it."""
+    tenths = round(10 * whole.span.duration_s)
+    return [*(until(whole, tenth / 10) for tenth in range(2, tenths, 2)), whole]
+
+
+INTERRUPTED = mixed(3, (ME, 1.5), (OTHER, 1.0), (ME, 2.5))
+
+
+def test_a_piece_comes_out_once_it_has_ended_and_not_with_its_turn() -> None:
+    gate = enrolled()
+    assert outcomes(gate.push(until(INTERRUPTED, 1.4))) == []
+    assert outcomes(gate.push(until(INTERRUPTED, 2.4))) == [PASSES]
+    assert outcomes(gate.push(until(INTERRUPTED, 2.4))) == []
+    assert outcomes(gate.push(until(INTERRUPTED, 4.9))) == [BYSTANDER]
+    assert outcomes(gate.push(INTERRUPTED)) == [PASSES]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_being_told_of_a_turn_while_it_goes_on_changes_nothing_but_when(mode: Mode) -> None:
+    early, late = enrolled(mode), enrolled(mode)
+    parts = decide(early, told(INTERRUPTED))
+    whole = decide(late, [INTERRUPTED])
+    check_pieces(parts, [INTERRUPTED])
+    assert [(item.span, item.speaker) for item in parts] == [(item.span, item.speaker) for item in whole]
+    assert outcomes(parts) == outcomes(whole)
+    assert len(parts) == 3
+    following = turn(9, like(0.7))
+    assert [_evidence(item) for item in early.push(following)] == [_evidence(item) for item in late.push(following)]
+
+
+def _evidence(item: Decided) -> float:
+    return item.admission.evidence if isinstance(item, AdmittedTurn) else item.evidence
+
+
+@given(PROBABILITIES, st.lists(st.integers(0, 60)), THRESHOLDS)
+def test_pieces_that_have_ended_are_those_of_the_whole_turn(
+    probabilities: Vector, lengths: list[int], threshold: float
+) -> None:
+    """Where the judge says the same of a frame whatever follows, waiting changes nothing."""
+    decided: list[Piece] = []
+    for length in sorted(lengths):
+        decided += pieces(probabilities[:length], threshold, decided, goes_on=True)
+    whole = pieces(probabilities, threshold)
+    assert decided == whole[: len(decided)]
+    assert [*decided, *pieces(probabilities, threshold, decided)] == whole
+
+
+def test_what_is_out_stays_as_it_is_when_the_judge_thinks_better_of_it() -> None:
+    """A turn's end shows all of it in another light; what is left is then judged by itself."""
+    verdicts = iter([certain(1, 0, 0), certain(0, 0, 1)])
+    gate = enrolled(judge=lambda turn, seen: next(verdicts)(turn, seen))
+    whole = mixed(0, (ME, 3.0))
+    (first,) = gate.push(until(whole, 1.5))
+    second, third = gate.push(whole)
+    assert [first.span.end_s, second.span.end_s, third.span.end_s] == [0.5, 2, 3]
+    check_pieces([first, second, third], [whole])
+    assert outcomes([first, second, third]) == [PASSES, BYSTANDER, PASSES]
+
+
+def test_nothing_is_learned_of_a_turn_before_its_end() -> None:
+    judge = Watching()
+    gate = enrolled(judge=judge)
+    for part in told(INTERRUPTED)[:-1]:
+        gate.push(part)
+    assert gate.similarity_to_enrolment is None
+    assert judge.last(Column.ANY_RIVAL) == 0
+    gate.push(INTERRUPTED)
+    assert gate.similarity_to_enrolment is not None
+    gate.push(turn(9))
+    assert judge.last(Column.ANY_RIVAL) == 1
+
+
+@pytest.mark.parametrize("speaker", [UNKNOWN, "speaker_1"])
+def test_nobody_is_let_out_or_withheld_early_under_no_name(speaker: str) -> None:
+    gate = enrolled(Mode.GENERAL)
+    items = [item for part in told(replace(INTERRUPTED, speaker=speaker))[:-1] for item in gate.push(part)]
+    assert bool(items) is (speaker != UNKNOWN)
+
+
+def test_what_goes_on_waits_until_the_main_speaker_is_known() -> None:
+    gate = dominant(hold_s=2)
+    assert decide_only(gate, told(INTERRUPTED)[:-1]) == []
+    assert outcomes(decide(gate, [INTERRUPTED])) == [PASSES, BYSTANDER, PASSES]
+    gate = dominant(hold_s=1)
+    assert outcomes(decide_only(gate, [turn(0, lasts_s=1.5), turn(1.5, lasts_s=1.5)])) == [PASSES] * 2
+    assert outcomes(decide_only(gate, told(INTERRUPTED)[:-1])) == [PASSES, BYSTANDER]
+
+
+@pytest.mark.parametrize("policy", OverlapPolicy)
+def test_what_goes_on_waits_for_its_end_where_overlap_decides(policy: OverlapPolicy) -> None:
+    gate = separating(overlap=policy)
+    early = [item for part in told(INTERRUPTED)[:-1] for item in gate.push(part)]
+    assert bool(early) is (policy is OverlapPolicy.ADMIT_IF_DOMINANT)
+    assert outcomes([*early, *gate.push(INTERRUPTED)]) == [PASSES, BYSTANDER, PASSES]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_failure_withholds_what_is_not_out_yet(mode: Mode, caplog: pytest.LogCaptureFixture) -> None:
+    """While the turn goes on, a failure lets nothing out and the end is waited for."""
+    judges = iter([by_voice, quoting, quoting])
+    gate = enrolled(mode, judge=lambda turn, seen: next(judges)(turn, seen))
+    first = gate.push(until(INTERRUPTED, 2.4))
+    assert outcomes(gate.push(until(INTERRUPTED, 4.9))) == []
+    rest = gate.push(INTERRUPTED)
+    assert outcomes(rest) == ["gate_error"]
+    assert "cannot judge" not in caplog.text
+    check_pieces([*first, *rest], [INTERRUPTED])
+
+
+def test_a_failure_while_counting_withholds_what_is_not_out_yet() -> None:
+    judges = itertools.chain([by_voice] * 3, itertools.repeat(quoting))
+    gate = dominant(hold_s=1, judge=lambda turn, seen: next(judges)(turn, seen))
+    known = [turn(0, lasts_s=1.5), turn(1.5, lasts_s=1.5)]
+    out = decide_only(gate, [*known, until(INTERRUPTED, 2.4), INTERRUPTED])
+    assert outcomes(out) == [PASSES, PASSES, PASSES, "gate_error"]
+    check_pieces(out, [*known, INTERRUPTED])
+
+
 # --- when the gate fails ----------------------------------------------------------------------------------------------
 
 
@@ -888,6 +1030,7 @@ def test_without_a_gate_everyone_passes() -> None:
     items = [item for one in DOUBTS for item in stage.push(one)]
     assert outcomes(items) == ["everyone"] * len(DOUBTS)
     assert [item.speaker for item in items] == [one.speaker for one in DOUBTS]
+    assert list(stage.push(until(INTERRUPTED, 2.4))) == []
     assert list(stage.flush()) == []
     assert stage.lookahead == 0
 
@@ -913,15 +1056,29 @@ class Whimsical:
     seed: int
 
     def __call__(self, turn: SpeakerTurn, seen: Observation) -> Vector:
-        generator = np.random.default_rng(self.seed + turn.span.start)
+        generator = np.random.default_rng(self.seed + turn.span.end)
         steps = generator.beta(0.3, 0.3, -(-seen.n_frames // 12))
         return np.repeat(steps, 12)[: seen.n_frames].astype(np.float32)
 
 
-@given(TURNS, st.sampled_from([enrolled, dominant]), st.one_of(st.just(by_voice), st.integers(0, 999).map(Whimsical)))
+def _begun(whole: SpeakerTurn, seed: int) -> list[SpeakerTurn]:
+    """Return up to three states in which a turn is heard while it goes on."""
+    ends = np.random.default_rng(seed).integers(0, len(whole.span), 3, endpoint=True)
+    return [
+        replace(whole, span=Span(whole.span.start, whole.span.start + end), samples=whole.samples[:end], goes_on=True)
+        for end in sorted(ends.tolist())
+    ]
+
+
+@given(
+    TURNS,
+    st.sampled_from([enrolled, dominant]),
+    st.one_of(st.just(by_voice), st.integers(0, 999).map(Whimsical)),
+    st.integers(0, 9),
+)
 @settings(max_examples=60, deadline=None)
 def test_every_turn_comes_out_once_and_in_order(
-    drawn: list[tuple[list[Said], int, float, str]], make: Callable[..., MainSpeaker], judge: Judge
+    drawn: list[tuple[list[Said], int, float, str]], make: Callable[..., MainSpeaker], judge: Judge, seed: int
 ) -> None:
     turns, start_s = list[SpeakerTurn](), 0.0
     for parts, longer, level_db, speaker in drawn:
@@ -933,7 +1090,7 @@ def test_every_turn_comes_out_once_and_in_order(
         embedding = good.mean(axis=0) if len(good) else windows[0]
         turns.append(SpeakerTurn(span, speaker, samples, embedding, level_db, embeddings=windows))
         start_s += made.span.duration_s + 0.2
-    items = decide(make(judge=judge), turns)
+    items = decide(make(judge=judge), [part for whole in turns for part in [*_begun(whole, seed), whole]])
     check_pieces(items, turns)
     for item in items:
         if isinstance(item, AdmittedTurn):
@@ -987,7 +1144,7 @@ class Heard:
     def turns(self, audio: Samples, clustering: ClusteringSettings | None = None) -> list[SpeakerTurn]:
         stage = Diarizer(self._detector(), self._encoder, clustering or ClusteringSettings())
         turns = stage.push(SeparatedChunk(Span(0, len(audio)), audio, audio[None]))
-        return [*turns, *stage.flush()]
+        return whole([*turns, *stage.flush()])
 
 
 @pytest.fixture(scope="module")
