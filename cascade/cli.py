@@ -726,8 +726,8 @@ def _show_results(results: Results, out: Path | None) -> None:
     if results.moved is not None:
         notes.print(f"the folder held another run; its files are in {_plain(str(results.moved))} now")
     _show_scores(results.scores.as_dict())
-    for line in results.lines:
-        screen.print(line)
+    for line in (results.asked, *results.lines):
+        screen.print(_plain(line))
     if out is not None:
         screen.print(f"written to {_plain(str(out))}")
 
