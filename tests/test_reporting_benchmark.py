@@ -63,7 +63,7 @@ def test_it_has_scores_with_intervals_the_papers_rows_the_figure_and_the_hearing
     cell = results.scores.as_dict()["systems"][0]["parsers"]["strict"]["selective"]["bystander"]
     wilson, clustered = (f"{100 * low:.1f}–{100 * high:.1f}" for low, high in (cell["wilson95"], cell["cluster95"]))
     for told in (
-        "Benchmark of tones", "2 recordings, 12 questions, mode selective, general; main speaker: enrolled: me.wav.",
+        "Benchmark of tones", "2 recordings, 12 questions, mode selective, general (enrolled: me.wav).",
         f"selective bystander {100 * cell['accuracy']:.1f} {clustered} {wilson}",
         f"{cell['correct']} of {cell['total']}", "Selective Efficacy: ",
         "SepFormer+Whisper+GPT-4o 65.9 96.7 97.2 50.7 49.1 paper", "▶ tones ",

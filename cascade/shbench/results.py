@@ -125,7 +125,7 @@ def run_plan(plan: Plan, out: Path | None, watch: Watch, load: Loader = Cascade.
 
 
 def _in_brief(plan: Plan) -> str:
-    return f"{plan.asked}; main speaker: {plan.config.main_speaker}"
+    return f"{plan.asked} ({plan.config.main_speaker})"
 
 
 def _run(plan: Plan, journal: Journal, watch: Watch, load: Loader) -> tuple[list[Failed], Stopped | None]:
