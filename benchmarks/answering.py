@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import installed  # noqa: F401
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console

@@ -31,6 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+import installed  # noqa: F401
 import numpy as np
 from corpus import (
     MAX_ORDER,

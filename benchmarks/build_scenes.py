@@ -30,6 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+import installed  # noqa: F401
 import numpy as np
 import numpy.typing as npt
 from mixing import (

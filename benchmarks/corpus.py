@@ -45,6 +45,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
 
+import installed  # noqa: F401
 import numpy as np
 from mixing import (
     MAIN_LEVEL_DBFS,

@@ -46,6 +46,7 @@ from itertools import chain, cycle
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeAlias
 
+import installed  # noqa: F401
 from rich import box
 from rich.console import Console
 from rich.table import Table

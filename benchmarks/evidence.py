@@ -27,6 +27,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import installed  # noqa: F401
 import numpy as np
 import numpy.typing as npt
 from evidence_curves import THRESHOLDS, Curve, check_plot, curve_of, draw, table_of

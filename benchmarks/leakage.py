@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import installed  # noqa: F401
 from hearing import Ears, Result, Setting, measure, with_overlap
 from leakage_report import called, check_plot, curve_table, draw, in_setting, scene_table, summary_table, to_json
 from references import read_scenes

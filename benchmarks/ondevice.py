@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import installed  # noqa: F401
 import numpy as np
 import typer
 from rich.console import Console

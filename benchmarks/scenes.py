@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import installed  # noqa: F401
 import numpy as np
 from mixing import (
     MAIN_LEVEL_DBFS,

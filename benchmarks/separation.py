@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import installed  # noqa: F401
 import numpy as np
 
 from cascade.backends import sepformer

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import installed  # noqa: F401
 import numpy as np
 from build_scenes import QUESTIONS, Item, Made, Respond, write_partition
 from mixing import Described, Name, Said, Setting, SpokenSentence, lay, mix, read_description, room_response, to_opus

@@ -106,7 +106,8 @@ class Estimate:
 class Report:
     """The stages in order; the versions of what is installed, by name; everything that stands in the way of a run.
 
-    notes: what else is worth knowing, a line each. estimate: for the recordings that were given, if any were.
+    notes: what else is worth knowing, a line each. estimate: for the recordings that were given, if any were. hold_s:
+    what an enrolment would take from the lookahead, in seconds.
     """
 
     rows: tuple[Row, ...]
@@ -114,6 +115,16 @@ class Report:
     problems: tuple[Problem, ...]
     notes: tuple[str, ...] = ()
     estimate: Estimate | None = None
+    hold_s: float = 0.0
+
+    @property
+    def lookahead(self) -> str:
+        """The lookahead of the whole chain in words."""
+        if self.lookahead_s is None:
+            return "the whole recording"
+        if not self.hold_s:
+            return f"{self.lookahead_s:.2f} s"
+        return f"{self.lookahead_s - self.hold_s:.2f} s with an enrolment, {self.lookahead_s:.2f} s without"
 
     @property
     def lookahead_s(self) -> float | None:
@@ -166,6 +177,7 @@ def examine(
             *_compared_by_size(models, states),
         ),
         estimate=estimate,
+        hold_s=0.0 if config.gate is None else config.gate.lookahead_s or 0.0,
     )
 
 

@@ -106,6 +106,10 @@ def run(
             "it: the dominant speaker.",
         ),
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="What the gate lets through: the least probability of the main speaker."),
+    ] = None,
     question: Annotated[list[str] | None, typer.Option(help="Asked about each recording; repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the outputs. Without it nothing is written.")] = None,
     show_prompt: Annotated[
@@ -140,6 +144,8 @@ def run(
     settings = load_config(config)
     if enrolment:
         settings = settings.with_enrolment(enrolment)
+    if threshold is not None:
+        settings = settings.with_threshold(threshold)
     if max_cost is not None:
         settings = settings.with_max_cost(max_cost)
     if show_prompt:
@@ -412,9 +418,11 @@ def enrol(
     """
     from cascade.config import load_config
     from cascade.enrolling import enrol as enrol_voice
+    from cascade.output.enrolments import read
 
     path = enrol_voice(load_config(config), recordings, name, replace=replaces, today=date.today())
-    screen.print(f"enrolled {name}: the embedding, and nothing of the audio, is in {_plain(str(path))}")
+    screen.print(f"enrolled {name} ({read(path)})")
+    screen.print(f"the embedding, and nothing of the audio, is in {_plain(str(path))}")
 
 
 @app.command()
@@ -702,8 +710,7 @@ def _show(result: Done | Failed) -> None:
 def _show_heard(recording: str, heard: Heard) -> None:
     from cascade.rendering import transcript_lines
 
-    gate = "" if heard.provenance.config.gated else ", no gate"
-    screen.print(f"{_plain(recording)} ({heard.mode}{gate})")
+    screen.print(f"{_plain(recording)} ({heard.mode}, {_plain(heard.provenance.config.main_speaker)})")
     for line in transcript_lines(heard.transcript):
         screen.print(f"  {line}")
     for question, answer in heard.answers:
@@ -719,8 +726,8 @@ def _show_results(results: Results, out: Path | None) -> None:
     if results.moved is not None:
         notes.print(f"the folder held another run; its files are in {_plain(str(results.moved))} now")
     _show_scores(results.scores.as_dict())
-    for line in results.lines:
-        screen.print(line)
+    for line in (results.asked, *results.lines):
+        screen.print(_plain(line))
     if out is not None:
         screen.print(f"written to {_plain(str(out))}")
 
@@ -744,8 +751,7 @@ def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _show_report(report: Report) -> None:
     _print_table(("stage", "takes -> gives", "lookahead", "extra", "models"), [row.cells for row in report.rows])
-    whole = "the whole recording" if report.lookahead_s is None else f"{report.lookahead_s:.2f} s"
-    screen.print(f"lookahead of the chain: {whole}")
+    screen.print(f"lookahead of the chain: {report.lookahead}")
     screen.print(", ".join(f"{package} {version}" for package, version in report.versions.items()))
     for note in report.notes:
         screen.print(note)

@@ -97,6 +97,14 @@ class CascadeConfig(BaseModel):
         return next((stage for stage in self.stream if isinstance(stage, MainSpeakerSettings)), None)
 
     @property
+    def main_speaker(self) -> str:
+        """How it is known who the main speaker is, in words that stand beside each result."""
+        if self.gate is None:
+            return "no gate"
+        names = ", ".join(self.gate.enrolled)
+        return f"enrolled: {names}" if names else "dominant speaker; nobody enrolled"
+
+    @property
     def encoder(self) -> EncoderVersion | None:
         """The encoder of the embeddings that the gate is given, if it is given any."""
         return None if self.gate is None else self.gate.encoder_before
@@ -169,12 +177,20 @@ class CascadeConfig(BaseModel):
 
         Where there is a file of that name, it is a recording.
         """
-        if not any(isinstance(stage, MainSpeakerSettings) for stage in self.stages):
+        return self._with_gate({"enrolment": tuple(map(find, enrolment))}, "an enrolment")
+
+    def with_threshold(self, threshold: float) -> CascadeConfig:
+        """Return the same configuration with another threshold of its gate."""
+        if not 0 <= threshold <= 1:
+            raise ConfigError(f"a threshold of {threshold} was given; give a probability, from 0 to 1, such as 0.7")
+        return self._with_gate({"threshold": threshold}, "a threshold")
+
+    def _with_gate(self, update: Mapping[str, object], given: str) -> CascadeConfig:
+        if not self.gated:
             raise ConfigError(
-                "an enrolment was given, but the configuration has no stage that needs one; "
-                "add 'use: main_speaker', or leave the enrolment out"
+                f"{given} was given, but the configuration has no stage that needs one; "
+                "add 'use: main_speaker', or leave the option out"
             )
-        update = {"enrolment": tuple(map(find, enrolment))}
         stages = tuple(
             stage.model_copy(update=update) if isinstance(stage, MainSpeakerSettings) else stage
             for stage in self.stages

@@ -48,7 +48,7 @@ def enrol(
     """
     store = store or Enrolments.usual()
     store.check_free(name, replace=replace)
-    ears, gate = _as_far_as_the_gate(config, [path.absolute() for path in recordings])
+    ears, gate = _as_far_as_the_gate(config, recordings)
     if problems := examine(ears).problems:
         raise NotReadyError([str(problem) for problem in problems])
     encoder = ears.encoder
@@ -61,10 +61,14 @@ def enrol(
 
 
 def _as_far_as_the_gate(config: CascadeConfig, recordings: Sequence[Path]) -> tuple[CascadeConfig, MainSpeakerSettings]:
-    """Return the configuration up to its gate, which is to hear these recordings, and the gate."""
-    stages = config.with_enrolment(recordings).stages
+    """Return the configuration up to its gate, which is to hear these recordings, and the gate.
+
+    They are recordings as they were given, also where one is called as an enrolment that is kept.
+    """
+    stages = config.with_enrolment([]).stages  # refuses one without a gate
     place, gate = next((at, stage) for at, stage in enumerate(stages) if isinstance(stage, MainSpeakerSettings))
-    return config.model_copy(update={"stages": stages[: place + 1]}), gate
+    gate = gate.model_copy(update={"enrolment": tuple(recordings)})
+    return config.model_copy(update={"stages": (*stages[:place], gate)}), gate
 
 
 @runtime_checkable
@@ -75,11 +79,13 @@ class Learns(Protocol):
 
 
 def who_was_missed(config: CascadeConfig, heard: Listening) -> Iterator[str]:
-    """Yield at most one line on a recording: nobody was let through, or who was does not fit the enrolment; what to do.
+    """Yield at most one line on a recording, with what to do.
 
-    Nothing is said of a recording in which nobody speaks.
+    It says that nobody speaks in it, that nobody was let through, or that who was does not fit the enrolment.
     """
     gate = config.gate
+    if not heard.decisions:
+        yield "no speech was found in it; if somebody speaks there, the recording is too quiet or too noisy"
     if gate is None or not heard.decisions:
         return
     passed = any(turn.reason == AdmitReason.MAIN_SPEAKER for turn in heard.decisions)
@@ -95,17 +101,18 @@ def _misfit(config: CascadeConfig, gate: MainSpeakerSettings, heard: Listening, 
     except EnrolmentError:
         return  # it could be used when the run began, and has been forgotten since
     fix = "record the main speaker anew, alone" if kept is None else anew(path)
+    who = ", ".join(f"'{name}'" for name in gate.enrolled)
     limit = -1.0 if encoder is None else DRIFTED.get(encoder.name, -1.0)
     learned = [stage.similarity_to_enrolment for _, stage in heard.stages if isinstance(stage, Learns)]
     least = min((similarity for similarity in learned if similarity is not None), default=1.0)
     if not passed:
         yield (
-            f"the voice of the enrolment '{path.stem}' was not heard at all; if that person spoke, the voice, the "
+            f"the voice of the enrolment {who} was not heard at all; if that person spoke, the voice, the "
             f"microphone or the room is another one; {fix}"
         )
     elif least < limit:
         yield (
-            f"the main speaker who was heard is less like the enrolment '{path.stem}' than usual (similarity "
+            f"the main speaker who was heard is less like the enrolment {who} than usual (similarity "
             f"{least:.2f}, expected {limit} at least): another voice, microphone or room; {fix}"
         )
 

@@ -8,9 +8,10 @@ import platform
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,12 +55,17 @@ class Provenance:
     platform: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return it as JSON can hold it and as it may be shared: of paths there are only the names at their end.
+
+        Of the configuration there are the stages alone; the benchmark in it plays a part only where one is run.
+        """
+        own = {str(place) for file in self.own_files for place in (Path(file), *Path(file).parents)}
+        names = told_apart(self.own_files)
         return {
-            "config": self.config.model_dump(mode="json"),
+            "config": {"stages": [without_folders(stage.model_dump(), own) for stage in self.config.stages]},
             "config_sha256": self.config.sha256,
             "models": {name: dict(files) for name, files in self.models.items()},
-            "own_files": dict(self.own_files),
+            "own_files": {names[file]: sha256 for file, sha256 in self.own_files.items()},
             "cascade": self.version,
             "source_sha256": self.source,
             "git": None if self.revision is None else asdict(self.revision),
@@ -82,6 +88,28 @@ def gather(config: CascadeConfig) -> Provenance:
         python=platform.python_version(),
         platform=platform.platform(),
     )
+
+
+def without_folders(value: Any, own: Collection[str] = ()) -> Any:
+    """Return settings as they may be shared: a path's last name for each path, and for each text that is in `own`."""
+    if isinstance(value, Mapping):
+        return {key: without_folders(inner, own) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(inner, own) for inner in value]
+    return Path(value).absolute().name if isinstance(value, Path) or value in own else value
+
+
+def told_apart(paths: Iterable[str]) -> dict[str, str]:
+    """Return, for each of several paths, the shortest end of it that no other of them has."""
+    parts = {path: Path(path).parts for path in paths}
+    return {
+        path: next(
+            Path(*mine[-length:]).as_posix()
+            for length in count(1)
+            if sum(theirs[-length:] == mine[-length:] for theirs in parts.values()) == 1 or length >= len(mine)
+        )
+        for path, mine in parts.items()
+    }
 
 
 def extras_of(config: CascadeConfig) -> tuple[str, ...]:

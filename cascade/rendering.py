@@ -6,6 +6,7 @@ tell it: neighbouring turns are one, and scraps too short to matter are left out
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -99,6 +100,18 @@ def transcript_lines(transcript: Transcript) -> Iterator[str]:
 def one_line(text: str) -> str:
     """Return text that can break neither a line nor a terminal: single spaces, and no characters that only control."""
     return " ".join("".join(map(_printable, text)).split())
+
+
+def names_only(text: str) -> str:
+    """Return a text without the folders of the absolute paths in it: who reads a result needs only a file's name.
+
+    In our own words a path stands in quotes, and may hold spaces; elsewhere it ends at the first one.
+    """
+    return _BARE_FOLDERS.sub("", _QUOTED_FOLDERS.sub("'", text))
+
+
+_QUOTED_FOLDERS: Final = re.compile(r"'(?:[A-Za-z]:)?[/\\][^']*[/\\](?=[^'/\\]+')|'[/\\](?=[^'/\\]+')")
+_BARE_FOLDERS: Final = re.compile(r"(?<![\w/\\.:<>'])(?:[A-Za-z]:)?[/\\](?:[^\s/\\'\"]+[/\\])+")
 
 
 def _printable(character: str) -> str:

@@ -515,6 +515,11 @@ class MainSpeakerSettings(StreamSettings):
         return next((other.encoder for other in reversed(self._others) if other.encoder is not None), None)
 
     @property
+    def enrolled(self) -> tuple[str, ...]:
+        """Who is enrolled, as results tell it: the name of a kept enrolment, or those of the recordings' files."""
+        return tuple(map(enrolments.named, self.enrolment))
+
+    @property
     def kept(self) -> KeptEnrolment | None:
         """The enrolment that is kept, None where it is recordings; EnrolmentError where it cannot be used here."""
         path = next(filter(enrolments.is_kept, self.enrolment), None)
@@ -581,7 +586,7 @@ class MainSpeakerSettings(StreamSettings):
 
     def hear(self, before: Callable[[], Chain]) -> tuple[Profile, float]:
         """Listen to the recordings of the enrolment; return the profile, and the seconds of speech in them."""
-        heard = [(path.name, _turns(path, before)) for path in self.enrolment]
+        heard = [(f"'{path}'", _turns(path, before)) for path in self.enrolment]
         return enrol(heard), sum(turn.span.duration_s for _, turns in heard for turn in turns)
 
 
@@ -993,7 +998,7 @@ def _turns(path: Path, before: Callable[[], Chain]) -> list[SpeakerTurn]:
     """Return the turns of a recording, or of its first LONGEST_ENROLMENT_S, each piece heard by itself."""
     samples = read_audio(path, limit_s=LONGEST_ENROLMENT_S)
     if len(samples) >= seconds(LONGEST_ENROLMENT_S):
-        log.warning("enrolment %s: only its first %.0f s are used", path.name, LONGEST_ENROLMENT_S)
+        log.warning("enrolment '%s': only its first %.0f s are used", path, LONGEST_ENROLMENT_S)
     size = seconds(ENROLMENT_PIECE_S)
     turns: list[SpeakerTurn] = []
     for start in range(0, len(samples), size):

@@ -64,6 +64,7 @@ def test_one_stage_that_needs_the_whole_recording_makes_the_chain_need_it() -> N
     rows = examine(CONFIG).rows
     whole = type(rows[0])("pyannote", "SeparatedChunk", "SpeakerTurn", None, "paper", {})
     assert Report((*rows, whole), {}, ()).lookahead_s is None
+    assert Report((*rows, whole), {}, (), hold_s=10.0).lookahead == "the whole recording"
     assert whole.cells == ("pyannote", "SeparatedChunk -> SpeakerTurn", "whole recording", "paper", "-")
 
 
@@ -74,6 +75,15 @@ def test_an_enrolment_needs_no_hold_and_must_be_there(tmp_path: Path) -> None:
     assert report.rows[2].lookahead_s == 0
     (problem,) = report.problems
     assert str(problem) == f"the enrolment '{missing}' does not exist; name a recording of the main speaker alone"
+
+
+def test_the_lookahead_is_told_with_and_without_an_enrolment(tmp_path: Path) -> None:
+    (tmp_path / "me.wav").touch()
+    alone, enrolled = examine(CONFIG), examine(CONFIG.with_enrolment([tmp_path / "me.wav"]))
+    with_one = f"{CONFIG.stages[1].lookahead_s:.2f} s"
+    assert alone.lookahead == f"{with_one} with an enrolment, {alone.lookahead_s:.2f} s without"
+    assert alone.lookahead_s == pytest.approx((enrolled.lookahead_s or 0) + 10.0)
+    assert enrolled.lookahead == with_one
 
 
 def test_an_enrolment_that_is_kept_must_be_there_and_of_the_right_encoder(

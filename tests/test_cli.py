@@ -51,6 +51,11 @@ def cascade(*arguments: str | bytes | Path, cwd: Path, **environment: str) -> tu
     return process.returncode, out, err
 
 
+def heeded(err: str) -> list[str]:
+    """Return what was said but for that nobody speaks in what `short` made."""
+    return [line for line in err.splitlines() if "no speech was found in it" not in line]
+
+
 def short(path: Path) -> Path:
     """A second of near silence: quick to hear, with an empty transcript."""
     soundfile.write(path, np.zeros(16_000, np.float32), 16_000)
@@ -67,7 +72,12 @@ def short(path: Path) -> Path:
         ((*RUN, "s.wav", "--question", b"wh\xff\xfe?"), "error: the question holds bytes that are not UTF-8"),
         ((*RUN, "s.wav", "--enrolment", "nobody.wav"), "error: the enrolment 'nobody.wav' does not exist"),
         ((*RUN, "s.wav", "--enrolment", "."), "error: the enrolment '.' is not a file"),
-        ((*RUN, "s.wav", "--enrolment", "s.wav"), "error: enrolment s.wav: no speech found"),
+        ((*RUN, "s.wav", "--enrolment", "s.wav"), "error: enrolment 's.wav': no speech found"),
+        ((*RUN, "s.wav", "--enrolment", "./s.wav"), "error: enrolment 's.wav': no speech found"),
+        (("enrol", "../x/s.wav", "--name", "me"), "error: the enrolment '../x/s.wav' does not exist; name a recording"),
+        (("enrol", "text.wav", "--name", "me"), "error: 'text.wav' is not a recording that can be decoded"),
+        (("forget", "you"), "error: no enrolment is kept under the name 'you'; keep one with"),
+        (("run", "--config", "ungated.yaml", "s.wav", "--threshold", "0.7"), "error: a threshold was given, but the"),
         ((*RUN, "s.wav", "--out", "text.wav"), "error: "),
         (("run", "--config", "ungated.yaml", "s.wav", "--question", "Who?"), "error: questions were asked, but"),
         (("run", "--config", "ungated.yaml", "s.wav", "--enrolment", "s.wav"), "error: an enrolment was given, but"),
@@ -78,7 +88,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: tuple[str | bytes, ...
     short(tmp_path / "s.wav")
     (tmp_path / "text.wav").write_text("this is no recording")
     (tmp_path / "ungated.yaml").write_text(UNGATED)
-    code, out, err = cascade(*arguments, cwd=tmp_path)
+    code, out, err = cascade(*arguments, cwd=tmp_path, CASCADE_ENROLMENTS=str(tmp_path / "kept"))
     said = [row for row in err.splitlines() if not row.startswith("warning: this configuration has no gate")]
     assert (code, out, len(said)) == (2, "", 1), err
     assert said[0].startswith(line)
@@ -89,7 +99,7 @@ def test_one_bad_recording_among_several_does_not_stop_the_others(tmp_path: Path
     code, out, err = cascade(*RUN, "nofile.wav", "s.wav", "--out", "out", cwd=tmp_path)
     assert code == 1
     assert err.startswith("error: 'nofile.wav' does not exist")
-    assert "s.wav (selective)" in out
+    assert "s.wav (selective, dominant speaker; nobody enrolled)" in out
     assert (tmp_path / "out" / "s" / "transcript.json").read_text().strip() == "[]"
 
 
@@ -124,7 +134,7 @@ def test_what_comes_from_outside_cannot_steer_the_terminal(tmp_path: Path) -> No
 def test_an_old_encoding_costs_no_transcript(tmp_path: Path) -> None:
     short(tmp_path / "s.wav")
     code, out, err = cascade(*RUN, "s.wav", "--question", "Où?", cwd=tmp_path, PYTHONIOENCODING="ascii")
-    assert (code, err) == (0, "")
+    assert (code, heeded(err)) == (0, [])
     assert "Q: O\\xf9?" in out
 
 
@@ -137,7 +147,7 @@ def test_standard_output_that_is_full_is_one_line(tmp_path: Path) -> None:
             cwd=tmp_path, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr.splitlines() == ["error: the output cannot be written: No space left on device"]
+    assert heeded(done.stderr) == ["error: the output cannot be written: No space left on device"]
 
 
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
@@ -152,7 +162,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.splitlines() == ["stopped; the recordings that were finished are kept"]
+    assert heeded(err) == ["stopped; the recordings that were finished are kept"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["first"]
     assert (tmp_path / "out" / "first" / "summary.json").exists()
 
@@ -177,8 +187,8 @@ def test_the_bar_is_gone_before_the_result_is_printed(tmp_path: Path) -> None:
         screen += piece
     os.close(leader)
     assert process.wait(timeout=60) == 0
-    result = screen[screen.index(b"s.wav (selective)") - 40 :]
-    assert b"\x1b[2K" in result.split(b"s.wav (selective)")[0], "the bar's line is not erased"
+    result = screen[screen.index(b"s.wav (selective") - 40 :]
+    assert b"\x1b[2K" in result.split(b"s.wav (selective")[0], "the bar's line is not erased"
 
 
 def test_check_tells_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
@@ -239,6 +249,32 @@ def test_models_that_nothing_pins_are_said_to_be_recorded(tmp_path: Path) -> Non
     assert re.search(r"^sepformer-whamr +recorded ", listed, re.MULTILINE)
 
 
+@pytest.mark.parametrize("options", [(), ("--enrolment", ENROLMENT), ("--mode", "general")])
+def test_a_recording_without_speech_is_said(tmp_path: Path, options: tuple[str | Path, ...]) -> None:
+    short(tmp_path / "s.wav")
+    command = (*RUN, "s.wav", *options, "--out", "out", "--report", "r.html")
+    code, out, err = cascade(*command, cwd=tmp_path)
+    assert code == 0
+    (line,) = err.splitlines()
+    assert line.startswith("warning: s.wav: no speech was found in it; ")
+    summary = json.loads((tmp_path / "out" / "s" / "summary.json").read_text())
+    assert summary["warnings"] == [line.removeprefix("warning: ")]
+    assert "no speech was found in it" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "enrolled: enrolment.flac" in out or "nobody enrolled" in out
+
+
+def test_a_threshold_is_the_gates_for_this_run(tmp_path: Path) -> None:
+    short(tmp_path / "s.wav")
+    code, _, _ = cascade(*RUN, "s.wav", "--threshold", "0.7", "--out", "out", cwd=tmp_path)
+    assert code == 0
+    (gate,) = [
+        stage
+        for stage in json.loads((tmp_path / "out" / "s" / "summary.json").read_text())["config"]["stages"]
+        if stage["use"] == "main_speaker"
+    ]
+    assert gate["threshold"] == 0.7
+
+
 def test_general_mode_labels_everyone(tmp_path: Path) -> None:
     code, out, err = cascade(*RUN, TALK, "--mode", "general", cwd=tmp_path)
     assert (code, err) == (0, "")
@@ -255,11 +291,15 @@ def test_a_voice_is_enrolled_listed_used_and_forgotten(tmp_path: Path) -> None:
     code, out, err = cascade("enrol", ENROLMENT, "--name", "me", cwd=tmp_path, **kept)
     file = data / "me.json"
     assert (code, err) == (0, "")
-    assert out == f"enrolled me: the embedding, and nothing of the audio, is in {file}\n"
+    first, second = out.splitlines()
+    assert re.fullmatch(r"enrolled me \(d-vector-ge2e, \d\.\d s of speech, made \d{4}-\d\d-\d\d\)", first)
+    assert second == f"the embedding, and nothing of the audio, is in {file}"
+    speech = first.split(", ")[1].removesuffix(" of speech")
     code, out, err = cascade("enrolled", cwd=tmp_path, **kept)
     head, row = out.splitlines()
     assert (code, head.split()) == (0, ["name", "encoder", "made", "speech"])
     assert row.split()[:2] == ["me", "d-vector-ge2e"]
+    assert row.endswith(speech)
     assert not set(re.findall(r"-?\d\.\d{4,}", out))
 
     code, out, err = cascade(*RUN, "s.wav", "--enrolment", "mee", cwd=tmp_path, **kept)
@@ -268,8 +308,10 @@ def test_a_voice_is_enrolled_listed_used_and_forgotten(tmp_path: Path) -> None:
     record = json.loads(file.read_text())
     file.write_text(json.dumps({**record, "made": "2020-02-29"}))
     code, out, err = cascade(*RUN, "s.wav", "--enrolment", "me", cwd=tmp_path, **kept)
-    assert (code, len(err.splitlines())) == (0, 1)
-    assert err.startswith("warning: the enrolment 'me' is older than a year (made 2020-02-29); make it anew: ")
+    (aged,) = heeded(err)
+    assert code == 0
+    assert aged.startswith("warning: the enrolment 'me' is older than a year (made 2020-02-29); make it anew: ")
+    assert out.startswith("s.wav (selective, enrolled: me)\n")
 
     file.chmod(0o644)
     code, out, err = cascade("enrolled", cwd=tmp_path, **kept)
@@ -286,7 +328,7 @@ def test_an_enrolment_with_two_voices_in_turn_is_refused(tmp_path: Path) -> None
     short(tmp_path / "s.wav")
     code, out, err = cascade(*RUN, "s.wav", "--enrolment", "two.wav", cwd=tmp_path)
     assert (code, out) == (2, "")
-    assert err.startswith("error: enrolment two.wav: more than one voice in it")
+    assert err.startswith("error: enrolment 'two.wav': more than one voice in it")
 
 
 CHAT = """
@@ -321,7 +363,7 @@ def test_an_answer_can_neither_steer_the_terminal_nor_forge_a_line(tmp_path: Pat
     with serving(lambda received: good(forged)) as server:
         (tmp_path / "chat.yaml").write_text(f"{CHAT}    base_url: {server.url}\n")
         code, out, err = cascade("run", "--config", "chat.yaml", "a.wav", "--question", "Where?", cwd=tmp_path)
-    assert (code, err) == (0, "")
+    assert (code, heeded(err)) == (0, [])
     begin = out.splitlines().index("  Q: Where?")
     assert out.splitlines()[begin + 1 : begin + 5] == [
         "  A: At nine.[2J",
@@ -365,13 +407,13 @@ def test_when_nothing_more_is_answered_only_transcripts_that_are_kept_are_made(t
         "nothing more is asked"
     )
     if not kept:
-        assert out.count(".wav (selective)") == 2
-        assert err.splitlines() == [
+        assert out.count(".wav (selective, ") == 2
+        assert heeded(err) == [
             f"error: b.wav: 1 of 2 questions have no answer: {why}",
             "error: stopped: nothing more is answered; 1 of 3 recordings were not heard",
         ]
         return
-    assert err.splitlines() == [
+    assert heeded(err) == [
         f"error: b.wav: 1 of 2 questions have no answer: {why}",
         f"error: c.wav: 2 of 2 questions have no answer: {why}",
         "error: 2 of 3 recordings lack answers; their transcripts are kept: for the answers, give these recordings "

@@ -272,7 +272,7 @@ def test_ones_own_data_run_beside_their_audio(tmp_path: Path) -> None:
     predictions = json.loads((tmp_path / "out" / "ondevice_selective_qa.json").read_bytes())
     assert {item["pred"].partition(". ")[2] for item in predictions} == {"Unclear"}
     assert not (tmp_path / "out" / "ondevice_basic_qa.json").exists()
-    (row,) = [line for line in out.splitlines() if line.startswith("> ondevice")]
+    (row,) = [line for line in out.splitlines() if line.startswith("> ondevice ")]
     assert row.split()[2:] == ["both", "–", "0.0", "–", "100.0", "–"]
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 import traceback
 from collections.abc import Callable
@@ -200,6 +201,39 @@ def test_with_enrolment_needs_a_stage_that_enrols(write: Write) -> None:
     config = load_config(write(CHAIN.replace("main_speaker", "everyone")))
     with pytest.raises(ConfigError, match="add 'use: main_speaker'"):
         config.with_enrolment([Path("me.wav")])
+
+
+def test_with_threshold_changes_nothing_else_and_is_part_of_what_a_run_is(write: Write) -> None:
+    config = load_config(write(gate("threshold: 0.6\nenrolment: me.wav")))
+    other = config.with_threshold(0.3)
+    assert (the_gate(other).threshold, the_gate(other).enrolment) == (0.3, the_gate(config).enrolment)
+    assert other.with_threshold(0.6) == config
+    assert other.sha256 == load_config(write(gate("threshold: 0.3\nenrolment: me.wav"))).sha256 != config.sha256
+
+
+def test_a_threshold_needs_a_gate_and_is_a_probability(write: Write) -> None:
+    with pytest.raises(
+        ConfigError, match=r"a threshold was given, but .* add 'use: main_speaker', or leave the option"
+    ):
+        load_config(write(CHAIN.replace("main_speaker", "everyone"))).with_threshold(0.5)
+    for threshold in (-0.1, 1.1, math.nan):
+        with pytest.raises(ConfigError, match="give a probability, from 0 to 1"):
+            load_config(write(CHAIN)).with_threshold(threshold)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (CHAIN, "dominant speaker; nobody enrolled"),
+        (CHAIN.replace("main_speaker", "everyone"), "no gate"),
+        ("me.wav", "enrolled: me.wav"),
+        ("[voices/me.wav, /elsewhere/you.wav]", "enrolled: me.wav, you.wav"),
+        ("me", "enrolled: me"),
+    ],
+)
+def test_it_is_told_how_the_main_speaker_is_known(write: Write, text: str, told: str) -> None:
+    """By names alone: a kept enrolment has no ending, and no folder is anybody's business."""
+    assert load_config(write(text if "use:" in text else gate(f"enrolment: {text}"))).main_speaker == told
 
 
 def test_settings_cannot_be_changed_afterwards(write: Write) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def test_a_taken_name_is_refused_before_anything_is_heard(recording: Path, mine:
 
 
 def test_two_voices_are_refused_and_nothing_is_kept(tmp_path: Path, store: Enrolments) -> None:
-    with pytest.raises(EnrolmentError, match=r"two\.wav: more than one voice"):
+    with pytest.raises(EnrolmentError, match=r"two\.wav': more than one voice"):
         enrolled(SCENE.write(tmp_path / "two.wav"))
     assert store.names() == []
 
@@ -113,7 +114,7 @@ def test_two_voices_are_refused_and_nothing_is_kept(tmp_path: Path, store: Enrol
 def test_recordings_are_needed(store: Enrolments, tmp_path: Path) -> None:
     with pytest.raises(NotReadyError, match=r"nobody\.wav' does not exist; name a recording"):
         enrolled(tmp_path / "nobody.wav")
-    with pytest.raises(NotReadyError, match="/me' does not exist"):
+    with pytest.raises(NotReadyError, match="the enrolment 'me' does not exist"):
         enrolled(Path("me"))  # never one that is kept
 
 
@@ -208,7 +209,25 @@ def test_a_voice_that_was_not_heard_at_all_is_said(mine: Path, mode: Mode) -> No
     (line,) = warned(config, absent)
     assert line.startswith("the voice of the enrolment 'me' was not heard at all; if that person spoke, ")
     assert warned(config, there, absent, there, absent) == [line, line]
-    assert warned(config, Listening([])) == []
+
+
+def test_a_recording_is_called_as_its_file_and_a_kept_enrolment_by_its_name(recording: Path, mine: Path) -> None:
+    """So nobody takes the one for the other, and a warning, which results hold, names no folder."""
+    absent = heard(CONFIG, BYSTANDERS_ONLY).listening
+    for given, called in (([recording], "'alone.wav'"), ([recording, recording], "'alone.wav', 'alone.wav'")):
+        (line,) = who_was_missed(CONFIG.with_enrolment(given), Listening([], decisions=unpassed(absent)))
+        assert line.startswith(f"the voice of the enrolment {called} was not heard at all; ")
+
+
+def unpassed(heard: Listening) -> list[Decision]:
+    return [replace(turn, admitted=False, reason=WithholdReason.BYSTANDER) for turn in heard.decisions]
+
+
+@pytest.mark.parametrize("config", ["ondevice.yaml", "enrolled", "sepformer_whisper_gpt4o.yaml"])
+def test_a_recording_without_speech_is_said_whoever_is_the_main_speaker(config: str, mine: Path) -> None:
+    settings = CONFIG.with_enrolment(["me"]) if config == "enrolled" else load_config(config)
+    (line,) = warned(settings, Listening([]))
+    assert line.startswith("no speech was found in it; ")
 
 
 def test_nobody_who_dominates_is_said_where_nobody_is_enrolled() -> None:

@@ -140,8 +140,17 @@ def test_what_is_forgotten_is_gone_and_others_stay(store: Enrolments, mine: Path
     you = store.keep("you", KEPT, replace=False)
     assert store.forget("me") == [mine]
     assert list(store.folder.iterdir()) == [you]
-    with pytest.raises(EnrolmentError, match=r"no enrolment is kept under the name 'me', .*; kept are: you"):
+    with pytest.raises(EnrolmentError, match=r"^no enrolment is kept under the name 'me'; kept are: you$"):
         store.forget("me")
+
+
+def test_what_is_forgotten_is_a_name_and_never_a_file(store: Enrolments, tmp_path: Path) -> None:
+    (tmp_path / "me.wav").touch()
+    for name in ("you", str(tmp_path / "me.wav")):
+        with pytest.raises(EnrolmentError) as caught:
+            store.forget(name)
+        fix = "keep one with: python -m cascade enrol RECORDING --name NAME"
+        assert str(caught.value) == f"no enrolment is kept under the name '{name}'; {fix}"
 
 
 def test_what_a_crash_left_of_writing_is_forgotten_too(store: Enrolments, mine: Path) -> None:

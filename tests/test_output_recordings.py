@@ -200,6 +200,29 @@ def test_the_summary_has_the_recordings_warnings(tmp_path: Path) -> None:
     assert strict(written(tmp_path, heard)["summary.json"])["warnings"] == ["it is cut off", "nobody was heard"]
 
 
+def test_the_summary_holds_no_folder_and_nothing_of_a_benchmark(tmp_path: Path) -> None:
+    """It is made to be shared, and a path tells a user's name."""
+    home = Path("/home/alice/private things")
+    config = load_config("ondevice.yaml").with_enrolment([home / "me.wav"])
+    config = config.model_copy(
+        update={"stages": (*config.stages[:3], config.stages[3].model_copy(update={"size": str(home / "my model")}))}
+    )
+    own = {str(home / "me.wav"): "aa", str(home / "my model" / "model.bin"): "bb"}
+    made = replace(PROVENANCE, config=config, own_files=own)
+    warning = f"the reply is not kept: '{home / 'cache' / 'a.json'}' cannot be written, nor /home/alice/b.json"
+    text = written(tmp_path, replace(HEARD, provenance=made, warnings=[warning]))["summary.json"]
+    summary = strict(text)
+    assert "alice" not in text
+    assert "private" not in text
+    assert "benchmark" not in text
+    assert "prompts" not in text
+    assert summary["main_speaker"] == "enrolled: me.wav"
+    assert summary["config"]["stages"][2]["enrolment"] == ["me.wav"]
+    assert summary["config"]["stages"][3]["size"] == "my model"
+    assert summary["own_files"] == {"me.wav": "aa", "model.bin": "bb"}
+    assert summary["warnings"] == ["the reply is not kept: 'a.json' cannot be written, nor b.json"]
+
+
 def test_the_summary_says_what_was_heard_how_fast_and_with_what(tmp_path: Path) -> None:
     summary = strict(written(tmp_path)["summary.json"])
     config = summary.pop("config")
@@ -209,6 +232,7 @@ def test_the_summary_says_what_was_heard_how_fast_and_with_what(tmp_path: Path) 
         "session_id": "my_talk",
         "mode": "selective",
         "gated": True,
+        "main_speaker": "dominant speaker; nobody enrolled",
         "seconds": {
             "heard": 10.0,
             "admitted": 2.2,

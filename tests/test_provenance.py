@@ -12,7 +12,17 @@ import pytest
 import cascade
 from cascade.config import load_config
 from cascade.manifests import manifests
-from cascade.provenance import Revision, extras_of, gather, git_revision, installed, requirements, versions
+from cascade.provenance import (
+    Revision,
+    extras_of,
+    gather,
+    git_revision,
+    installed,
+    requirements,
+    told_apart,
+    versions,
+    without_folders,
+)
 
 CONFIG = load_config("ondevice.yaml")
 
@@ -96,3 +106,23 @@ def test_an_extra_requires_what_the_extras_that_it_names_require() -> None:
     paper, chat = ({requirement.name for requirement in requirements(extra)} for extra in ("paper", "chat"))
     assert chat <= paper
     assert "cascade" not in paper
+
+
+def test_files_of_one_name_are_told_apart_by_as_little_of_their_folders_as_it_takes() -> None:
+    assert told_apart(["/a/b/model.bin", "/a/c/model.bin", "/a/me.wav", "me.wav"]) == {
+        "/a/b/model.bin": "b/model.bin",
+        "/a/c/model.bin": "c/model.bin",
+        "/a/me.wav": "a/me.wav",
+        "me.wav": "me.wav",
+    }
+
+
+def test_of_settings_paths_lose_their_folders_and_nothing_else() -> None:
+    settings = {
+        "cache": Path("/home/alice/cache"), "enrolment": (Path("voices/me.wav"),), "model": "/own",
+        "other": "org/model", "base_url": "http://localhost/v1", "price": {"input": 1.0}, "none": None,
+    }  # fmt: skip
+    assert without_folders(settings, {"/own"}) == {
+        "cache": "cache", "enrolment": ["me.wav"], "model": "own", "other": "org/model",
+        "base_url": "http://localhost/v1", "price": {"input": 1.0}, "none": None,
+    }  # fmt: skip

@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 
 from cascade.diarization import UNKNOWN
 from cascade.pipeline import Decision
-from cascade.rendering import CUE_CHARACTERS, CUE_MS, SCRAP, cues, one_line, rttm, srt, transcript_lines, vtt
+from cascade.rendering import (
+    CUE_CHARACTERS,
+    CUE_MS,
+    SCRAP,
+    cues,
+    names_only,
+    one_line,
+    rttm,
+    srt,
+    transcript_lines,
+    vtt,
+)
 from cascade.types import (
     Admission,
     AdmitReason,
@@ -346,3 +357,18 @@ def test_rttm_has_ten_columns_for_each_turn() -> None:
         ["SPEAKER", "my_talk", "1", "0.300", "7.950", "<NA>", "<NA>", "main", "<NA>", "<NA>"],
         ["SPEAKER", "my_talk", "1", "12.600", "3.000", "<NA>", "<NA>", "speaker_2", "<NA>", "<NA>"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("'/home/alice/a b/x.wav' is gone", "'x.wav' is gone"),
+        ("'/x.wav' and '/home/y.wav'", "'x.wav' and 'y.wav'"),
+        ("cannot write /home/alice/x.json: full", "cannot write x.json: full"),
+        (r"'C:\Users\alice\x.wav' is gone", "'x.wav' is gone"),
+        ("https://example.org/v1/chat and 10/4/x", "https://example.org/v1/chat and 10/4/x"),
+        ("in 'folder/scene 0.wav'; and/or/both", "in 'folder/scene 0.wav'; and/or/both"),
+    ],
+)
+def test_absolute_paths_lose_their_folders(text: str, shown: str) -> None:
+    assert names_only(text) == shown

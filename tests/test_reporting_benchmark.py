@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cascade.errors import BackendError, NoMoreAnswersError
+from cascade.errors import AudioError, BackendError, NoMoreAnswersError
 from cascade.reporting.benchmark import benchmark_page
 from cascade.shbench.plan import Plan
 from cascade.shbench.results import Results, run_plan
@@ -63,7 +63,7 @@ def test_it_has_scores_with_intervals_the_papers_rows_the_figure_and_the_hearing
     cell = results.scores.as_dict()["systems"][0]["parsers"]["strict"]["selective"]["bystander"]
     wilson, clustered = (f"{100 * low:.1f}–{100 * high:.1f}" for low, high in (cell["wilson95"], cell["cluster95"]))
     for told in (
-        "Benchmark of tones", "2 recordings, 12 questions, mode selective, general.",
+        "Benchmark of tones", "2 recordings, 12 questions, mode selective, general (enrolled: me.wav).",
         f"selective bystander {100 * cell['accuracy']:.1f} {clustered} {wilson}",
         f"{cell['correct']} of {cell['total']}", "Selective Efficacy: ",
         "SepFormer+Whisper+GPT-4o 65.9 96.7 97.2 50.7 49.1 paper", "▶ tones ",
@@ -74,6 +74,15 @@ def test_it_has_scores_with_intervals_the_papers_rows_the_figure_and_the_hearing
     assert figure["aria-labelledby"] == "figure4-title figure4-desc"
     assert "SH-Bench: red diamonds are this run" in words
     assert [link["href"] for link in page.all("a")] == ["https://arxiv.org/abs/2512.06380"]
+
+
+def test_it_names_the_benchmarks_files_and_no_folder(plan: Plan, results: Results) -> None:
+    folder = plan.settings.audio
+    lost = Failed("folder/scene 0.wav", AudioError(f"'{folder / 'folder' / 'scene 0.wav'}' changed while it ran"))
+    page = page_of(plan, replace(results, failed=[lost]))
+    assert "benchmark.data questions.json benchmark.audio data benchmark.references references.json" in page.words
+    assert "folder/scene 0.wav: 'scene 0.wav' changed while it ran" in page.words
+    assert str(folder.parent) not in page.text
 
 
 def test_of_a_wrong_answer_about_the_main_speaker_there_are_question_right_and_given_option(plan: Plan) -> None:

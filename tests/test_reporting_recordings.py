@@ -170,13 +170,37 @@ def test_several_recordings_have_an_index() -> None:
     ]
     page = Page(recordings_page(results))
     page.check_self_contained()
-    assert "What was heard in 3 recordings" in page.words
+    assert "What was heard in 2 of 3 recordings" in page.words
     assert [link["href"] for link in page.all("a")] == ["#r1", "#r2", "#r3"]
     assert {"r1", "r2", "r3"} <= {section.get("id") for section in page.all("section")}
     assert "b.wav could not be heard" in page.words
     assert "Failed: 'b.wav' does not exist, expected a recording" in page.words
     assert "Not answered: x" in page.words
     assert page_of(HEARD).all("a") == []
+
+
+def test_a_page_about_all_that_was_given_counts_it_once() -> None:
+    assert "What was heard in 2 recordings" in page_of(HEARD, HEARD).words
+
+
+def test_a_single_recording_that_failed_was_not_heard() -> None:
+    place = "/home/alice/it is/b.wav"
+    page = Page(recordings_page([Failed(place, AudioError(f"'{place}' does not exist, expected a recording"))]))
+    assert "b.wav could not be heard Failed: 'b.wav' does not exist, expected a recording" in page.words
+    assert "alice" not in page.text
+
+
+def test_how_the_main_speaker_was_found_is_said() -> None:
+    assert "In selective mode, dominant speaker; nobody enrolled." in page_of(HEARD).words
+    enrolled = replace(PROVENANCE, config=PROVENANCE.config.with_enrolment([Path("/home/alice/me.wav")]))
+    page = page_of(replace(HEARD, provenance=enrolled))
+    assert "In selective mode, enrolled: me.wav." in page.words
+    assert 'config.stages[2].enrolment ["me.wav"]' in page.words
+    assert "alice" not in page.text
+
+
+def test_a_page_about_recordings_says_nothing_of_a_benchmark() -> None:
+    assert "benchmark" not in page_of(HEARD).words
 
 
 def test_the_same_gives_the_same_page() -> None:

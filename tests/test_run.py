@@ -192,7 +192,7 @@ def test_a_recording_that_is_withheld_whole_has_its_own_warning(
             load=lambda config, mode: cascade_of(config, Models(), mode),
         )
     )
-    said = "the voice of the enrolment 'me' was not heard at all; if that person spoke, "
+    said = "the voice of the enrolment 'me.wav' was not heard at all; if that person spoke, "
     warned = [summary_of(result)["warnings"] for result in results]
     assert warned[0] == []
     assert [line.startswith(f"{name}: {said}") for name, (line,) in zip(list(scenes)[1:], warned[1:], strict=True)] == [

@@ -201,3 +201,12 @@ def test_without_matplotlib_it_says_what_to_install() -> None:
     assert made.stdout.strip() == (
         "the Python package 'matplotlib' is not installed; in cascade's checkout, run: pip install -e '.[plots]'"
     )
+
+
+def test_a_run_that_was_asked_other_numbers_of_questions_says_so(picture: Picture) -> None:
+    few: Json = {"accuracy": 0.3, "total": 10, "cluster95": None}
+    mine = system("small", {"main": few, "bystander": few}, {"main": few, "bystander": few})
+    mine["parsers"]["paper"] = mine["parsers"]["strict"]
+    line = "asked 20 questions in each mode, and 2000: they cannot be compared as they stand"
+    assert line in texts(figure4(scores(mine), PAPER).svg)
+    assert not [text for text in texts(picture.svg) if "asked" in text]

@@ -55,3 +55,11 @@ def test_open_ended_questions_have_a_line_each_on_the_screen() -> None:
 def test_a_gate_that_was_always_shut_is_said_on_the_screen() -> None:
     lines = screen_table(scores({**run(), "setting": {"always_shut": True}}), PAPER)
     assert any(line.startswith("> mine (gate always shut) ") for line in lines)
+
+
+def test_a_run_that_was_asked_other_numbers_of_questions_says_so_below_the_table() -> None:
+    small = system(["s_basic.json", "s_selective.json"], mode(5, 4, 10), mode(5, 4, 10), name="small")
+    lines = screen_table(scores(small, run("large")), PAPER)
+    assert [line for line in lines if "questions" in line] == [
+        "> small: 20 questions in each mode, the paper's systems 2000; so these rows cannot be compared as they stand"
+    ]

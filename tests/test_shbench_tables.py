@@ -187,6 +187,13 @@ def test_other_numbers_of_questions_are_said() -> None:
     assert "cannot be compared" not in scores_md(scores(run()), PAPER)
 
 
+def test_what_is_called_real_is_said_wherever_it_is() -> None:
+    """The small benchmark's voices are all synthetic, and some of its recordings are called real."""
+    lines = scores_md(scores(run()), PAPER).splitlines()
+    for title in ("### Real and synthetic recordings", "### Real / synthetic recordings (table 6)"):
+        assert "**all voices and rooms are synthetic**" in lines[lines.index(title) + 2]
+
+
 def test_nothing_scored_gives_no_tables() -> None:
     text = scores_md(scores(system(["a_basic.json"], None, None), audit=[]), PAPER)
     assert "Beside the paper" not in text

@@ -140,7 +140,7 @@ class Enrolments:
         if is_name(name) and os.path.lexists(self.file(name)):
             left.append(self.file(name))
         if not left:
-            raise _not_kept(self.file(name))
+            raise EnrolmentError(f"no enrolment is kept under the name '{name}'; {_kept_in(self.folder)}")
         with _writing(self.folder):
             for path in left:
                 path.unlink()
@@ -156,6 +156,14 @@ def is_name(text: str) -> bool:
 def is_kept(path: Path) -> bool:
     """Tell whether a file that was named as an enrolment is a kept one, not a recording."""
     return path.suffix == SUFFIX
+
+
+def named(path: Path) -> str:
+    """Return what an enrolment is called where results are told: a kept one's name, or a recording's without folders.
+
+    Results are made to be shared, and of a recording's place only its name is anybody's business.
+    """
+    return path.stem if is_kept(path) else path.name
 
 
 def find(given: Path | str, folder: Path = Path()) -> Path:
@@ -230,9 +238,15 @@ def _check_private(path: Path, state: Any) -> None:
 
 
 def _not_kept(path: Path) -> EnrolmentError:
-    known = Enrolments(path.parent).names()
-    fix = f"kept are: {', '.join(known)}" if known else "keep one with: python -m cascade enrol RECORDING --name NAME"
-    return EnrolmentError(f"no enrolment is kept under the name '{path.stem}', and no such file is there; {fix}")
+    return EnrolmentError(
+        f"no enrolment is kept under the name '{path.stem}', and no such file is there; {_kept_in(path.parent)}"
+    )
+
+
+def _kept_in(folder: Path) -> str:
+    """Say which names there are, or how to make the first."""
+    known = Enrolments(folder).names()
+    return f"kept are: {', '.join(known)}" if known else "keep one with: python -m cascade enrol RECORDING --name NAME"
 
 
 @contextmanager

@@ -39,7 +39,7 @@ from cascade.output.files import (
 )
 from cascade.pipeline import Decision, Distribution, Performance
 from cascade.provenance import Provenance
-from cascade.rendering import is_invisible, rttm, srt, vtt
+from cascade.rendering import is_invisible, names_only, rttm, srt, vtt
 from cascade.types import SAMPLE_RATE, Answer, Mode, Question, Transcript
 
 NAME_CHARACTERS: Final = 100
@@ -211,13 +211,14 @@ def _summary(session_id: str, heard: Heard) -> dict[str, Any]:
         "session_id": session_id,
         "mode": str(heard.mode),
         "gated": made.config.gated,
+        "main_speaker": made.config.main_speaker,
         "seconds": {
             "heard": round(totals.heard_s, 3),
             "admitted": round(totals.admitted_s, 3),
             "withheld": round(totals.withheld_s, 3),
             "withheld_by_reason": {reason: round(s, 3) for reason, s in totals.withheld_by_reason_s.items()},
         },
-        "warnings": list(heard.warnings),
+        "warnings": list(map(names_only, heard.warnings)),
         "utterances": len(heard.transcript.utterances),
         "utterances_looped": sum(utterance.looped for utterance in heard.transcript.utterances),
         "rtf": _number(speed.rtf, 4),

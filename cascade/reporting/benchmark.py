@@ -15,6 +15,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from cascade.errors import MissingExtraError
+from cascade.provenance import without_folders
 from cascade.reporting.drawing import inlined
 from cascade.reporting.page import UNKNOWN, made_with, number, render, speeds
 from cascade.reporting.timeline import plain_reason
@@ -68,8 +69,8 @@ def benchmark_page(plan: Plan, results: Results) -> str:
             "name": plan.system,
             "modes": ", ".join(plan.modes),
             "gated": plan.config.gated,
-            "recordings": len(plan.recordings),
-            "questions": len(plan.items),
+            "asked": plan.asked,
+            "main_speaker": plan.config.main_speaker,
             "said": results.lines,
             "failed": [f"{failed.recording}: {failed.error}" for failed in results.failed],
             "stopped": None if results.stopped is None else str(results.stopped),
@@ -82,7 +83,7 @@ def benchmark_page(plan: Plan, results: Results) -> str:
             "hearings": [_hearing(heard) for heard in results.hearings],
             "speeds": speeds(*_spent(results.hearings)),
             "wrong": [_wrong(file, results.answered[file.file.name]) for file in results.scores.files],
-            "made": made_with(plan.made),
+            "made": made_with({"benchmark": without_folders(plan.settings.model_dump()), **plan.made.as_dict()}),
         },
     )
 

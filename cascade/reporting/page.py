@@ -18,8 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from cascade.pipeline import Distribution
-from cascade.provenance import Provenance
-from cascade.rendering import clock, one_line
+from cascade.rendering import clock, names_only, one_line
 from cascade.reporting.timeline import plain_reason
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -52,6 +51,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "clock": clock,
         "finite": finite,
+        "names_only": names_only,
         "number": number,
         "reason": plain_reason,
         "seconds": seconds_of,
@@ -87,9 +87,9 @@ def speeds(stages_s: Mapping[str, float], audio_s: float) -> list[tuple[str, str
     return [(name, f"{spent_s / audio_s:.3f}") for name, spent_s in [*rows, ("all", sum(stages_s.values()))]]
 
 
-def made_with(provenance: Provenance) -> list[tuple[str, str]]:
-    """Return configuration and versions as in summary.json, a row for each value."""
-    return list(_flat("", provenance.as_dict()))
+def made_with(made: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return configuration and versions as in summary.json (Provenance.as_dict), a row for each value."""
+    return list(_flat("", made))
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cascade.output.recordings import Heard
+from cascade.output.recordings import Heard, recording_name
 from cascade.pipeline import Decision
 from cascade.reporting.page import made_with, render, speeds
 from cascade.reporting.timeline import plain_reason, timeline
@@ -33,21 +33,36 @@ def recordings_page(results: Sequence[Done | Failed]) -> str:
     return render(
         "recordings.html",
         {
+            "title": _title(results),
             "recordings": [_part(number, result) for number, result in enumerate(results, start=1)],
             "reasons": list(MEANINGS),
-            "made": made_with(heard[0].provenance) if heard else [],
+            "made": made_with(heard[0].provenance.as_dict()) if heard else [],
         },
     )
 
 
+def _title(results: Sequence[Done | Failed]) -> str:
+    """Say how much was heard: what failed was not."""
+    heard = sum(result.heard is not None for result in results)
+    if len(results) == 1:
+        (only,) = results
+        return (
+            f"{recording_name(only.recording)} could not be heard"
+            if only.heard is None
+            else f"What was heard in {only.heard.name}"
+        )
+    of = "" if heard == len(results) else f"{heard} of "
+    return f"What was heard in {of}{len(results)} recordings"
+
+
 def _part(number: int, result: Done | Failed) -> dict[str, Any]:
     """Return what the template shows of one recording."""
-    heard = result.heard
-    failed = str(result.error) if isinstance(result, Failed) else ""
+    heard, name = result.heard, recording_name(result.recording)
+    failed = str(result.error).replace(result.recording, name) if isinstance(result, Failed) else ""
     unanswered = [] if isinstance(result, Failed) else list(dict.fromkeys(map(str, result.unanswered)))
     common = {"id": f"r{number}", "failed": failed, "unanswered": unanswered}
     if heard is None:
-        return {**common, "name": result.recording, "heard": None}
+        return {**common, "name": name, "heard": None}
     return {**common, "name": heard.name, "heard": heard, **_shown(heard)}
 
 
@@ -56,6 +71,7 @@ def _shown(heard: Heard) -> dict[str, Any]:
     speed = heard.performance
     return {
         "gated": heard.provenance.config.gated,
+        "main_speaker": heard.provenance.config.main_speaker,
         "timeline": timeline(heard.transcript, turns, heard.envelope, seconds(speed.audio_s)),
         "legend": _legend(turns),
         "turns": turns,

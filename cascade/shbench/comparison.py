@@ -99,6 +99,34 @@ def noted(name: str, note: str) -> str:
     return f"{name} ({note})" if note else name
 
 
+def asked_otherwise(scores: Json, paper: Paper) -> list[Json]:
+    """Return the systems that were not asked as many questions as the paper's, with which they cannot be compared."""
+    expected = {Speaker.MAIN: paper.questions.main, Speaker.BYSTANDER: paper.questions.bystander}
+    return [
+        system
+        for system in scores["systems"]
+        if any(total not in (expected[speaker], 0) for _, speaker, total in _totals(system))
+    ]
+
+
+def questions_of(system: Json) -> int:
+    """Return how many questions a system was asked in a mode, in that in which it was asked more."""
+    return max(
+        sum(
+            max([0, *(total for mode, speaker, total in _totals(system) if (mode, speaker) == (asked_in, about))])
+            for about in Speaker
+        )
+        for asked_in in Mode
+    )
+
+
+def _totals(system: Json) -> Iterator[tuple[Mode, Speaker, int]]:
+    """Yield how many questions each reader scored in each mode about each speaker."""
+    for mode, speaker in CELLS:
+        for reader in READERS:
+            yield mode, speaker, part_of(system["parsers"], reader, mode, speaker).get("total") or 0
+
+
 def figures_of(system: Json, reader: str) -> Figures:
     """Put what one reader made of a system into the paper's shape, in percent.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cascade.errors import MissingExtraError
 from cascade.scoring.efficacy import Speaker
-from cascade.shbench.comparison import figures_of, full_name, setting_of
+from cascade.shbench.comparison import asked_otherwise, figures_of, full_name, questions_of, setting_of
 from cascade.shbench.paper import Paper, Setting
 from cascade.types import Mode
 
@@ -100,7 +100,7 @@ def figure4(scores: Json, paper: Paper, reader: str = "strict") -> Picture:
     with matplotlib.style.context(["default", dict(STYLE)]), warnings.catch_warnings():
         # DejaVu lacks Chinese, say: the PNG then shows a box, the SVG still holds the text.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure = _draw(points)
+        figure = _draw(points, _caption(scores, paper))
         return Picture(
             svg=_saved(figure, "svg", {"Date": None, "Creator": None}),
             png=_saved(figure, "png", {"Software": None}),
@@ -129,6 +129,15 @@ def run_points(scores: Json, reader: str) -> Iterator[Point]:
             yield Point(_short(full_name(system)), general, selective, general95, selective95, own=True)
 
 
+def _caption(scores: Json, paper: Paper) -> str:
+    """Say whose points are whose, and where a run was asked other numbers of questions than the paper's systems."""
+    others = sorted({questions_of(system) for system in asked_otherwise(scores, paper)})
+    whose = "SH-Bench: red diamonds are this run, blue dots the paper's systems"
+    printed = paper.questions.main + paper.questions.bystander
+    asked = f"asked {', '.join(map(str, others))} questions in each mode, and {printed}"
+    return f"{whose}\n{asked}: they cannot be compared as they stand" if others else whose
+
+
 def _short(name: str) -> str:
     """Return a name that fits the figure, without characters that an SVG may not hold."""
     shown = "".join(filter(str.isprintable, name))
@@ -141,7 +150,7 @@ def _interval(system: Json, reader: str, mode: Mode) -> tuple[float, float] | No
     return None if low is None or high is None else (100 * low, 100 * high)
 
 
-def _draw(points: Sequence[Point]) -> Figure:
+def _draw(points: Sequence[Point], caption: str) -> Figure:
     """Draw all but the labels, whose places depend on where everything else is; then those."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -149,7 +158,7 @@ def _draw(points: Sequence[Point]) -> Figure:
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    _draw_frame(axes)
+    _draw_frame(axes, caption)
     for point in points:
         _draw_point(axes, point)
     # The run's labels come first, so that they get the better places.
@@ -159,7 +168,7 @@ def _draw(points: Sequence[Point]) -> Figure:
     return figure
 
 
-def _draw_frame(axes: Axes) -> None:
+def _draw_frame(axes: Axes, caption: str) -> None:
     axes.set(
         xlim=(-2, 102),  # room for what lies on the edge
         ylim=(-2, 102),
@@ -168,7 +177,7 @@ def _draw_frame(axes: Axes) -> None:
         aspect="equal",
         xlabel="Bystander accuracy in general mode (%): understood",
         ylabel="Bystander accuracy in selective mode (%): kept private",
-        title="SH-Bench: red diamonds are this run, blue dots the paper's systems",
+        title=caption,
     )
     axes.title.set_fontsize(10)
     axes.plot([0, 100], [0, 100], color="0.6", linewidth=0.8, linestyle="--", zorder=1)

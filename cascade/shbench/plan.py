@@ -79,6 +79,14 @@ class Plan:
         return tuple(sorted(items, key=lambda item: item.number))
 
     @property
+    def asked(self) -> str:
+        """How much of the data is run, in words."""
+        recordings = len({item.audio for item in self.data.items})
+        return f"{counted(len(self.recordings), recordings, 'recordings')}, " + counted(
+            len(self.items), len(self.data.items), "questions"
+        )
+
+    @property
     def hearings(self) -> Mapping[Mode, tuple[Mode, ...]]:
         """The modes in which a recording is heard, each with the modes whose questions that hearing serves."""
         heard: dict[Mode, tuple[Mode, ...]] = {}
@@ -205,6 +213,11 @@ def make_plan(
         references_sha256=references.sha256,
         made=gather(config),
     )
+
+
+def counted(some: int, all_of_them: int, what: str) -> str:
+    """Say how many of how many, such as `2 of 12 recordings`; the number alone where it is all of them."""
+    return f"{some} {what}" if some == all_of_them else f"{some} of {all_of_them} {what}"
 
 
 LONGEST_NAME: Final = 200

@@ -26,7 +26,7 @@ from cascade.scoring.paper import read_as_published
 from cascade.scoring.tally import Tally
 from cascade.shbench.figure import figure4
 from cascade.shbench.paper import Paper, load_paper
-from cascade.shbench.plan import Plan, Shard, digest
+from cascade.shbench.plan import Plan, Shard, counted, digest
 from cascade.shbench.running import (
     SPENT,
     Failed,
@@ -65,8 +65,8 @@ class Results:
     """What came of a run.
 
     failed: what could not be heard or answered. moved: the folder of another run's files. stopped: why the run ended
-    early, if it did. answered: the predictions, by the name of their file. spent: what all answers
-    took since the run was first begun; None where no server was asked.
+    early, if it did. answered: the predictions, by the name of their file. spent: what all answers took since the run
+    was first begun; None where no server was asked. asked: how much of the data was run, in words.
     """
 
     scores: Scores
@@ -76,6 +76,7 @@ class Results:
     stopped: Stopped | None = None
     answered: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     spent: Spent | None = None
+    asked: str = ""
 
     @property
     def lines(self) -> list[str]:
@@ -108,7 +109,7 @@ def run_plan(plan: Plan, out: Path | None, watch: Watch, load: Loader = Cascade.
         found, answered = hearings(plan, journal), _predictions(plan, journal)
         spent = spent_in(journal.of_kind(SPENT))
         scores = _scores(answered, _asked(plan))
-        return Results(scores, found, failed, stopped=stopped, answered=answered, spent=spent)
+        return Results(scores, found, failed, stopped=stopped, answered=answered, spent=spent, asked=_in_brief(plan))
     description = plan.describe()
     names = [*map(plan.file_name, plan.modes), *FINAL_FILES]
     with locked(out):
@@ -120,7 +121,11 @@ def run_plan(plan: Plan, out: Path | None, watch: Watch, load: Loader = Cascade.
             spent = spent_in(journal.of_kind(SPENT))
         scores = _scores(answered, _asked(plan))
         output.finish(out, _final_files(answered, [_numbers(heard) for heard in found], scores, spent))
-    return Results(scores, found, failed, moved, stopped, answered, spent)
+    return Results(scores, found, failed, moved, stopped, answered, spent, _in_brief(plan))
+
+
+def _in_brief(plan: Plan) -> str:
+    return f"{plan.asked} ({plan.config.main_speaker})"
 
 
 def _run(plan: Plan, journal: Journal, watch: Watch, load: Loader) -> tuple[list[Failed], Stopped | None]:
@@ -304,7 +309,8 @@ def merge(shards: Sequence[Path], out: Path) -> Results:
         spent = spent_in(entries.values())
         output.finish(out, _final_files(answered, heard, scores, spent))
     found = [Heard.of(entry["key"], entries[entry["key"]]) for entry in heard]
-    return Results(scores, found, (), moved, spent=spent)
+    questions = counted(len(whole["items"]), whole["items_in_data"], "questions")
+    return Results(scores, found, (), moved, spent=spent, asked=f"{len(order)} recordings, {questions}")
 
 
 def _hearings_of(folder: Path, entries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -13,10 +13,12 @@ from cascade.shbench.comparison import (
     CELLS,
     Json,
     Row,
+    asked_otherwise,
     by_se,
     declined_of,
     full_name,
     number,
+    questions_of,
     rows_beside,
     setting_of,
 )
@@ -46,7 +48,7 @@ def screen_table(scores: Json, paper: Paper) -> list[str]:
     for row in rows:
         values = [*(row.figures.cell(*cell).accuracy for cell in CELLS), row.figures.se]
         lines.append(_line(">" if row.own else "", _name(row, short), row.read, map(number, values)))
-    return [*lines, *_declined(scores), f"> this run; the others: {paper.source.url}"]
+    return [*lines, *_declined(scores), *_others(scores, paper), f"> this run; the others: {paper.source.url}"]
 
 
 def audit_lines(scores: Json) -> list[str]:
@@ -63,6 +65,16 @@ def _finding_line(kind: str, found: Sequence[Json]) -> str:
     place = first["file"] if first["item"] is None else f"{first['file']}, item {first['item']}"
     rest = "; and more of this kind" if len(found) > 1 else ""
     return one_line(f"{kind.replace('_', ' ')}: {place}: {first['detail']}{rest}")
+
+
+def _others(scores: Json, paper: Paper) -> list[str]:
+    """Return a line for each system that was not asked as many questions as the paper's."""
+    printed = paper.questions.main + paper.questions.bystander
+    return [
+        f"> {full_name(system)}: {questions_of(system)} questions in each mode, the paper's systems {printed}; "
+        "so these rows cannot be compared as they stand"
+        for system in asked_otherwise(scores, paper)
+    ]
 
 
 def _declined(scores: Json) -> list[str]:

@@ -20,6 +20,7 @@ from cascade.shbench.comparison import (
     Json,
     Row,
     agreements,
+    asked_otherwise,
     declined_of,
     full_name,
     noted,
@@ -62,6 +63,13 @@ speaker that were answered so or refused. **Entropy** (in nats) tells how undeci
 were: 0 is certain, 1.61 is no idea among five. "Both" stands where the two readings give the same. A dash: not known.
 """
 
+PARTITIONS: Final = (
+    "Real and synthetic are what the data call a recording (its `type`). In SH-Bench, real ones were recorded where "
+    "people talk, and synthetic ones mixed from others. In the small benchmark that comes with cascade, **all voices "
+    "and rooms are synthetic**: real are the scenes in which a bystander talks several times, in noise; synthetic "
+    "those that were mixed by the paper's recipe."
+)
+
 LOWER_IS_BETTER: Final = (
     'Without an option that says "I don\'t know", right is what was said in both modes. So about the bystander in '
     "selective mode **lower is better**: a high accuracy there means that the bystander's words were used."
@@ -96,7 +104,7 @@ def _system(system: Json, paper: Paper) -> list[str]:
             "These questions have no options, so there is no accuracy: what was declined is counted, below.",
         ]
     parts += [_accuracies(system), _efficacies(system)] if setting is not Setting.NO_IDK else [_accuracies(system)]
-    return [*parts, "### Real and synthetic recordings", _partitions(system), *_published(system, paper)]
+    return [*parts, "### Real and synthetic recordings", PARTITIONS, _partitions(system), *_published(system, paper)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +204,7 @@ def _beside_the_paper(scores: Json, paper: Paper) -> list[str]:
         *_compared("Without a description (table 3)", bare, selective, lambda cell: number(cell.accuracy), se=True),
         *_without_idk(standard, rows_beside(scores, paper, Setting.NO_IDK)),
         *_open_ended(scores, paper),
-        *_compared("Real / synthetic recordings (table 6)", standard, CELLS, _split),
+        *_split_by_type(standard),
         *_compared("Wilson intervals (table 8)", standard, CELLS, lambda cell: _range(cell.wilson95)),
     ]
     if not parts:
@@ -207,12 +215,7 @@ def _beside_the_paper(scores: Json, paper: Paper) -> list[str]:
 
 def _others(scores: Json, paper: Paper) -> list[str]:
     """Name the systems that were not asked as many questions as the paper's."""
-    expected = {Speaker.MAIN: paper.questions.main, Speaker.BYSTANDER: paper.questions.bystander}
-    others = [
-        full_name(system)
-        for system in scores["systems"]
-        if any(found.cell.get("total") not in (expected[found.speaker], 0, None) for found in _found(system))
-    ]
+    others = list(map(full_name, asked_otherwise(scores, paper)))
     if not others:
         return []
     return [
@@ -238,6 +241,12 @@ def _compared(
     header = ["System", "Read", *(f"{speaker.capitalize()}, {mode}" for mode, speaker in cells), *["SE"] * se]
     lines = [[*_head(row), *texts, *[number(row.figures.se)] * se] for row, texts in kept]
     return [f"### {title}", _table(header, lines, words=2)]
+
+
+def _split_by_type(rows: Sequence[Row]) -> list[str]:
+    """Return table 6, with what its two kinds of recordings are."""
+    table = _compared("Real / synthetic recordings (table 6)", rows, CELLS, _split)
+    return [table[0], PARTITIONS, *table[1:]] if table else []
 
 
 def _without_idk(standard: Sequence[Row], without: Sequence[Row]) -> list[str]:
