@@ -20,7 +20,6 @@ Of what a bystander says no word is shown. `make` needs `pip install kokoro-onnx
 from __future__ import annotations
 
 import argparse
-import io
 import itertools
 import json
 import re
@@ -29,13 +28,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import installed  # noqa: F401
 import numpy as np
+from channels import Codec, clip, coded, encode, mu_law, telephone
 from corpus import (
     MAX_ORDER,
-    TELEPHONE_HZ,
     TELEVISION_HZ,
     Bank,
     Pool,
@@ -104,7 +103,6 @@ LEAST_WEIGHT: Final = 1e-6  # of a voice in a blend
 LOUD_S: Final = 5.0  # for which a bystander is loud
 MUSIC_DB: Final = -6.0  # of a television, over its voice
 MUSIC_S: Final = 30.0  # of music alone
-TELEPHONE_RATE: Final = 8_000  # Hz
 WHISPER_FRAME: Final = seconds(0.025)
 WHISPER_ORDER: Final = 18  # a pair of poles for each kHz, and two for the mouth's and the source's slope
 CLAIMS: Final = (
@@ -145,8 +143,10 @@ class Attack(Described):
         drift_db: Gains at the beginning and the end.
         telephone: Whether only what a telephone lets through is left.
         over_db: How far the loudest sample is over full scale.
-        codec: What it goes through.
+        mu_law: Whether it goes through 8-bit mu-law.
+        codec: What it goes through then.
         bit_rate: Of the codec, in bit/s.
+        enrolled_by_it: Whether the enrolment goes through all this as well.
     """
 
     name: str
@@ -167,8 +167,10 @@ class Attack(Described):
     drift_db: tuple[float, float] | None = None
     telephone: bool = False
     over_db: float | None = None
-    codec: Literal["mulaw", "opus", "mp3"] | None = None
+    mu_law: bool = False
+    codec: Codec | None = None
     bit_rate: int = 0
+    enrolled_by_it: bool = False
 
     def folder(self, number: int) -> str:
         """Name of its scene of that number."""
@@ -200,9 +202,12 @@ def list_attacks() -> Iterator[Attack]:
     yield Attack(name="claims", strength="spoken", claims=True)
     for over_db in (6, 12, 20):
         yield Attack(name="clipping", strength=f"{over_db} dB over", over_db=over_db)
+    yield Attack(name="clipping", strength="12 dB over, enrolled so", over_db=12, enrolled_by_it=True)
     yield Attack(name="telephone", strength="8 kHz", telephone=True)
-    yield Attack(name="codec", strength="mu-law 8 bit", codec="mulaw")
+    yield Attack(name="telephone", strength="8 kHz, enrolled by it", telephone=True, enrolled_by_it=True)
+    yield Attack(name="codec", strength="mu-law 8 bit", mu_law=True)
     yield Attack(name="codec", strength="Opus 6 kbit/s", codec="opus", bit_rate=6_000)
+    yield Attack(name="codec", strength="Opus 6 kbit/s, enrolled so", codec="opus", bit_rate=6_000, enrolled_by_it=True)
     yield Attack(name="codec", strength="MP3 8 kbit/s", codec="mp3", bit_rate=8_000)
     yield Attack(name="drift", strength="falls 20 dB", rounds=2, drift_db=(0, -20))
     yield Attack(name="drift", strength="rises 20 dB", rounds=2, drift_db=(-20, 0))
@@ -375,7 +380,7 @@ def make_scene(attack: Attack, seed: int, number: int, bank: Bank, speak: Synthe
         lines=tuple(lines),
         tracks=tracks,
         mixture=pass_on(sum(tracks.values(), noise), attack),
-        enrolment=render_enrolment(enrolment, lambda file: bank.read(files[file]), respond, wordings),
+        enrolment=enrolled(attack, render_enrolment(enrolment, lambda file: bank.read(files[file]), respond, wordings)),
         drawn={
             "seed": seed,
             "voices": {name: speaker.name for name, speaker in people.items()},
@@ -488,53 +493,17 @@ def pass_on(mixture: Samples, attack: Attack) -> Samples:
         mixture = telephone(mixture)
     if attack.over_db is not None:
         mixture = clip(mixture, attack.over_db)
-    if attack.codec == "mulaw":
+    if attack.mu_law:
         mixture = mu_law(mixture)
     return mixture
 
 
-def telephone(samples: Samples) -> Samples:
-    """Keep what a telephone does at its rate of 8 kHz: (n_samples,) -> (n_samples,)."""
-    from scipy.signal import resample_poly  # type: ignore[import-untyped, unused-ignore]
-
-    narrow = resample_poly(band_pass(samples, *TELEPHONE_HZ), TELEPHONE_RATE, SAMPLE_RATE)
-    return np.asarray(resample_poly(narrow, SAMPLE_RATE, TELEPHONE_RATE)[: len(samples)], np.float32)
-
-
-def clip(samples: Samples, over_db: float) -> Samples:
-    """Make (n_samples,) so loud that its loudest sample is that far over full scale, and cut off what is over it."""
-    gain = 10 ** (over_db / 20) / float(np.abs(samples).max())
-    return np.asarray(np.clip(samples * np.float32(gain), -1.0, 1.0), np.float32)
-
-
-def mu_law(samples: Samples) -> Samples:
-    """Take (n_samples,) through 8-bit mu-law (ITU-T G.711) and back, by libsndfile."""
-    import soundfile  # type: ignore[import-untyped, unused-ignore]
-
-    buffer = io.BytesIO()
-    soundfile.write(buffer, samples, SAMPLE_RATE, format="WAV", subtype="ULAW")
-    buffer.seek(0)
-    decoded, _ = soundfile.read(buffer, dtype="float32")
-    return np.asarray(decoded, np.float32)
-
-
-ENCODERS: Final = {"opus": ("libopus", "ogg"), "mp3": ("libmp3lame", "mp3")}
-
-
-def encode(samples: Samples, codec: str, bit_rate: int) -> bytes:
-    """Encode (n_samples,) as Opus in Ogg or as MP3, of so many bit/s, by PyAV."""
-    import av
-
-    encoder, container_format = ENCODERS[codec]
-    buffer = io.BytesIO()
-    with av.open(buffer, "w", format=container_format, options={"fflags": "bitexact"}) as container:
-        stream: Any = container.add_stream(encoder, rate=SAMPLE_RATE, layout="mono")
-        stream.bit_rate = bit_rate
-        kind = "flt" if codec == "opus" else "fltp"
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples[np.newaxis]), format=kind, layout="mono")
-        frame.sample_rate = SAMPLE_RATE
-        container.mux([*stream.encode(frame), *stream.encode(None)])
-    return buffer.getvalue()
+def enrolled(attack: Attack, enrolment: Samples) -> Samples:
+    """Return an enrolment (n_samples,) as it is, or as what the attack does to all of it leaves it."""
+    if not attack.enrolled_by_it:
+        return enrolment
+    heard = pass_on(enrolment, attack)
+    return heard if attack.codec is None else coded(heard, attack.codec, attack.bit_rate)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -545,8 +514,8 @@ def write_scene(made: Made, out: Path) -> None:
     attack, name = made.attack, made.attack.folder(made.number)
     folder = out / name
     bystanders = [track for speaker, track in made.tracks.items() if speaker != "main"]
-    if attack.codec in ENCODERS:
-        write_whole(folder / f"mixture.{attack.codec}", encode(made.mixture, str(attack.codec), attack.bit_rate))
+    if attack.codec is not None:
+        write_whole(folder / f"mixture.{attack.codec}", encode(made.mixture, attack.codec, attack.bit_rate))
     else:
         write_whole(folder / "mixture.flac", to_flac(made.mixture))
     write_whole(folder / "main.flac", to_flac(made.tracks["main"]))

@@ -47,6 +47,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
 
 import installed  # noqa: F401
 import numpy as np
+from channels import TELEPHONE_HZ, Codec, clip, coded, narrow, telephone
 from mixing import (
     MAIN_LEVEL_DBFS,
     WALL_MARGIN_M,
@@ -104,10 +105,14 @@ BYSTANDERS = {1: 0.7, 2: 0.2, 3: 0.1}  # how many, and how often
 CLOSE_SHARE, SAME_SEX_SHARE = 0.2, 0.3  # of bystanders who share a Kokoro voice with the main speaker, or their sex
 TELEVISION_SHARE = 0.12  # of bystanders
 TELEVISION_HZ = (200.0, 5000.0)
-TELEPHONE_SHARE = 0.15  # of scenes that only hold TELEPHONE_HZ
-TELEPHONE_HZ = (300.0, 3400.0)
+BAND_SHARE = 0.15  # of scenes whose microphone hears little beside TELEPHONE_HZ
 SOFT_CLIP_SHARE = 0.15  # of scenes whose microphone is overdriven
 SOFT_CLIP = (0.3, 0.9)  # where it bends, as a share of the loudest sample
+CHANNEL_SHARE = 0.25  # of scenes whose recording goes through one of CHANNELS; the enrolment does in ENROLLED_BY_IT
+CHANNELS = {"telephone": 0.3, "narrow": 0.25, "clip": 0.2, "opus": 0.15, "mp3": 0.1}
+ENROLLED_BY_IT = 0.5
+OVER_DB = (3.0, 15.0)
+OPUS_BIT_RATES, MP3_BIT_RATES = (6_000, 8_000, 12_000), (8_000, 16_000)
 PEAK = 0.9  # what would be louder is lowered, together with all else
 
 ROOM_M, ROOM_HEIGHT_M = (3.0, 10.0), (2.4, 3.2)
@@ -468,13 +473,29 @@ class Enrolment(Described):
     snr_db: float = 0.0
 
 
+class Channel(Described):
+    """What the recording goes through, one of CHANNELS.
+
+    Attributes:
+        over_db: How far the loudest sample is over full scale, where it clips.
+        bit_rate: Of a codec, in bit/s.
+        enrolled_by_it: Whether the enrolment went through it as well.
+    """
+
+    kind: Literal["telephone", "narrow", "clip"] | Codec
+    over_db: float = 0.0
+    bit_rate: int = 0
+    enrolled_by_it: bool = False
+
+
 class Scenery(Described):
     """All that is drawn of a scene.
 
     Attributes:
         session_id: Name of the scene.
-        telephone: Whether only TELEPHONE_HZ are left.
+        band: Whether the microphone hears little beside TELEPHONE_HZ.
         soft_clip: Where the microphone bends what is loud, as a share of the loudest sample.
+        channel: What the recording goes through then, if it does.
         placed: The sentences, by start.
     """
 
@@ -486,8 +507,9 @@ class Scenery(Described):
     main: Person
     bystanders: tuple[Person, ...]
     noise: Noise
-    telephone: bool
+    band: bool
     soft_clip: float | None
+    channel: Channel | None
     enrolment: Enrolment
     placed: tuple[Placed, ...]
 
@@ -512,8 +534,8 @@ class Drawn:
 
     Attributes:
         setting: All that was drawn, sentences in their places among it.
-        mixture: What the microphone heard.
-        main: The main speaker alone.
+        mixture: What the microphone heard, through the channel.
+        main: The main speaker alone, in front of the channel like the next.
         bystanders: Each of the others alone; there may be none.
         enrolment: (n_samples,) of its own length.
         lowered_db: By how much all of it is softer than the setting says, so that nothing clips.
@@ -565,8 +587,9 @@ def draw_setting(split: Split, seed: int, bank: Bank) -> Scenery:
         main=draw_main(main, room, level_dbfs, length_s, rng),
         bystanders=tuple(people),
         noise=draw_noise(split, main, length_s, bank, rng),
-        telephone=bool(rng.random() < TELEPHONE_SHARE),
+        band=bool(rng.random() < BAND_SHARE),
         soft_clip=draw(SOFT_CLIP, rng) if rng.random() < SOFT_CLIP_SHARE else None,
+        channel=draw_channel(np.random.default_rng([SPLITS.index(split), seed, 2])),
         enrolment=enrolment,
         placed=draw_sentences([] if kind == "absent" else said, people, pools, length_s, rng),
     )
@@ -737,6 +760,22 @@ def draw_enrolment(pool: Pool, rng: np.random.Generator) -> Enrolment:
         position_m=position_m,
         distance_m=distance_m,
         snr_db=draw(ENROLMENT_SNR_DB, rng),
+    )
+
+
+def draw_channel(rng: np.random.Generator) -> Channel | None:
+    """Draw what the recording goes through; mostly nothing."""
+    if rng.random() >= CHANNEL_SHARE:
+        return None
+    kind, enrolled_by_it = draw_weighted(CHANNELS, rng), bool(rng.random() < ENROLLED_BY_IT)
+    over_db, rates = draw(OVER_DB, rng), {"opus": OPUS_BIT_RATES, "mp3": MP3_BIT_RATES}.get(kind, (0,))
+    return Channel.model_validate(
+        {
+            "kind": kind,
+            "over_db": over_db if kind == "clip" else 0.0,
+            "bit_rate": pick(rates, rng),
+            "enrolled_by_it": enrolled_by_it,
+        }
     )
 
 
@@ -967,14 +1006,28 @@ def render(setting: Scenery, bank: Bank, respond: Respond) -> Drawn:
         mixture = soft_clip(mixture, setting.soft_clip * float(np.abs(mixture).max()))
     loudest = max(float(np.abs(track).max()) for track in (mixture, main, *bystanders))
     scale = np.float32(min(1.0, PEAK / loudest))
+    enrolment = render_enrolment(setting.enrolment, read, respond, rng)
     return Drawn(
         setting=setting,
-        mixture=scale * mixture,
+        mixture=through(setting.channel, scale * mixture),
         main=scale * main,
         bystanders=tuple(scale * track for track in bystanders),
-        enrolment=render_enrolment(setting.enrolment, read, respond, rng),
+        enrolment=through(setting.channel, enrolment, enrolment=True),
         lowered_db=float(-20 * np.log10(scale)),
     )
+
+
+def through(channel: Channel | None, samples: Samples, *, enrolment: bool = False) -> Samples:
+    """What a channel leaves of a recording, or of an enrolment, (n_samples,)."""
+    if channel is None or (enrolment and not channel.enrolled_by_it):
+        return samples
+    if channel.kind == "telephone":
+        return telephone(samples)
+    if channel.kind == "narrow":
+        return narrow(samples)
+    if channel.kind == "clip":
+        return clip(samples, channel.over_db)
+    return coded(samples, channel.kind, channel.bit_rate)
 
 
 def render_person(setting: Scenery, person: Person, read: Callable[[str], Samples], respond: Respond) -> Samples:
@@ -989,13 +1042,13 @@ def render_person(setting: Scenery, person: Person, read: Callable[[str], Sample
         return dry
     dry = band_pass(dry, *TELEVISION_HZ) if person.television else dry
     heard = drift(hear(dry, respond(setting.room, person.position_m, person.distance_m)), person.drift_db)
-    return at_level(band_pass(heard, *TELEPHONE_HZ) if setting.telephone else heard, person.level_dbfs)
+    return at_level(band_pass(heard, *TELEPHONE_HZ) if setting.band else heard, person.level_dbfs)
 
 
 def render_noise(setting: Scenery, read: Callable[[str], Samples], rng: np.random.Generator) -> Samples:
     """What else is heard, (n_samples,)."""
     noise = make_noise(setting.noise, seconds(setting.length_s), read, rng).astype(np.float32)
-    heard = band_pass(noise, *TELEPHONE_HZ) if setting.telephone else noise
+    heard = band_pass(noise, *TELEPHONE_HZ) if setting.band else noise
     return at_mean_level(heard, setting.main.level_dbfs - setting.noise.snr_db)
 
 

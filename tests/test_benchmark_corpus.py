@@ -275,8 +275,12 @@ def test_scenes_are_as_various_as_they_should_be() -> None:
     assert counts[1] > counts[2] > counts[3] > 0
     assert {scene.noise.kind for scene in scenes} == set(corpus.NOISES)
     assert {person.pattern for scene in scenes for person in scene.bystanders} == set(corpus.PATTERNS)
-    assert 0 < sum(scene.telephone for scene in scenes) < 100
+    assert 0 < sum(scene.band for scene in scenes) < 100
     assert 0 < sum(scene.soft_clip is not None for scene in scenes) < 100
+    channels = [scene.channel for scene in scenes if scene.channel is not None]
+    assert 25 <= len(channels) <= 100
+    assert {channel.kind for channel in channels} == set(corpus.CHANNELS)
+    assert 0.2 < np.mean([channel.enrolled_by_it for channel in channels]) < 0.8
     assert any(person.television for scene in scenes for person in scene.bystanders)
     assert 0 < sum(scene.enrolment.room is not None for scene in scenes) < 150
 
@@ -332,19 +336,34 @@ def test_levels_are_exactly_those_of_the_setting(seed: int) -> None:
             assert level_db(track) == pytest.approx(person.level_dbfs - drawn.lowered_db, abs=0.01)
         else:
             assert not track.any()
-    assert np.abs(drawn.mixture).max() <= corpus.PEAK + 1e-6
-    if setting.soft_clip is None:
+    if setting.channel is None:
+        assert np.abs(drawn.mixture).max() <= corpus.PEAK + 1e-6
+    if setting.soft_clip is None and setting.channel is None:
         noise = drawn.mixture - drawn.main - sum(drawn.bystanders, np.zeros(length, np.float32))
         expected_db = setting.main.level_dbfs - drawn.lowered_db - setting.noise.snr_db
         assert 10 * np.log10(np.mean(noise.astype(float) ** 2)) == pytest.approx(expected_db, abs=0.05)
     assert corpus.ENROLMENT_S[0] * SAMPLE_RATE <= len(drawn.enrolment) <= corpus.ENROLMENT_S[1] * SAMPLE_RATE
-    if setting.enrolment.room is None:
+    if setting.enrolment.room is None and not (setting.channel and setting.channel.enrolled_by_it):
         assert level_db(drawn.enrolment) == pytest.approx(setting.enrolment.level_dbfs, abs=0.01)
+
+
+@pytest.mark.parametrize("kind", corpus.CHANNELS)
+@pytest.mark.parametrize("enrolled_by_it", [True, False])
+def test_a_channel_changes_the_recording_and_the_enrolment_only_if_it_was_made_by_it(
+    kind: str, enrolled_by_it: bool
+) -> None:
+    noise = 0.1 * np.random.default_rng(1).standard_normal(2 * SAMPLE_RATE).astype(np.float32)
+    drawn = {"kind": kind, "over_db": 9.0, "bit_rate": 8_000, "enrolled_by_it": enrolled_by_it}
+    channel = corpus.Channel.model_validate(drawn)
+    heard, enrolled = corpus.through(channel, noise), corpus.through(channel, noise, enrolment=True)
+    assert len(heard) == len(noise)
+    assert not np.allclose(heard, noise, atol=0.01)
+    np.testing.assert_array_equal(enrolled, heard if enrolled_by_it else noise)
 
 
 def plain(drawn: corpus.Scenery) -> bool:
     """Whether nothing rings after it has sounded."""
-    return not drawn.telephone and not any(person.television for person in drawn.bystanders)
+    return not drawn.band and drawn.channel is None and not any(person.television for person in drawn.bystanders)
 
 
 def test_each_is_heard_in_their_spans_and_nowhere_else() -> None:
