@@ -7,7 +7,8 @@ The folders hold scenes as benchmarks/corpus.py makes them; no speaker may be in
 with the configuration's stages in front of the gate, notes what the gate's judge is shown (benchmarks/noting.py),
 trains the network on it (benchmarks/fitting.py), and does so again with that network as judge, --rounds times in all.
 It writes the weights, which cascade/evidence.py reads, and FILE.json: what they were made of, and simpler models to
-compare them with.
+compare them with. A run uses no other weights than those that models/gate-evidence.yaml names by size and sha256: where
+FILE.npz is the file that is read, `fit` writes them there; else it says what to write.
 
 `curves` runs the gate over scenes that nothing was fitted to. By frames of 20 ms in turns, with the main speaker
 enrolled and dominant apart: calibration; the share of frames with bystanders alone that are above a threshold (false
@@ -19,7 +20,9 @@ Needs the configuration's models; `fit` also needs torch, --plot matplotlib.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -39,8 +42,9 @@ from rich.progress import track
 from cascade.config import load_config
 from cascade.errors import CascadeError, installing
 from cascade.evidence import DILATIONS, FRAME, Evidence, Judge, load
-from cascade.manifests import check_models
-from cascade.settings import MainSpeakerSettings
+from cascade.manifests import check_models, named, place_of
+from cascade.packaged import data_folder
+from cascade.settings import EVIDENCE, MainSpeakerSettings
 from cascade.types import SAMPLE_RATE
 
 NETWORK: Final = "network"
@@ -109,6 +113,28 @@ def fit(parsed: argparse.Namespace, hear: Hear, say: Callable[[str], None]) -> N
         np.savez(file, **weights)
     document = description(outcome, how, parsed)
     parsed.out.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    (manifest,) = named([EVIDENCE]).values()
+    own = place_of(manifest) / manifest.files[0].path
+    said = data_folder("models") / f"{EVIDENCE}.yaml"
+    if own.resolve() == parsed.out.resolve():
+        said.write_text(pinned(said.read_text(encoding="utf-8"), parsed.out), encoding="utf-8")
+        say(f"{said} names these weights now")
+    else:
+        size, sha256 = size_and_sha256(parsed.out)
+        say(f"to use them: put {parsed.out} in the place of {own}, and size: {size}, sha256: {sha256} into {said}")
+
+
+def size_and_sha256(path: Path) -> tuple[int, str]:
+    """Return what tells a file from others: its size in bytes, its sha256."""
+    content = path.read_bytes()
+    return len(content), hashlib.sha256(content).hexdigest()
+
+
+def pinned(manifest: str, weights: Path) -> str:
+    """Return a manifest of one file with the size and the sha256 of these weights."""
+    size, sha256 = size_and_sha256(weights)
+    text = re.sub(r"(?m)^(    sha256: ).*$", rf"\g<1>{sha256}", manifest)
+    return re.sub(r"(?m)^(    size: ).*$", rf"\g<1>{size}", text)
 
 
 def fit_rounds(

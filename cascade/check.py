@@ -213,7 +213,7 @@ def _wrong_models(
     for name, manifest in models.items():
         if manifest.package and installed(manifest.package.distribution) is None:
             continue  # that is said of the package already
-        if not manifest.package and {state for _, state in states[name]} == {State.MISSING}:
+        if not manifest.comes_installed and {state for _, state in states[name]} == {State.MISSING}:
             yield Problem(f"the model {name} is not here ({manifest.shown_size})", _way_to(manifest, machine))
             continue
         for file, state in states[name]:

@@ -507,7 +507,7 @@ def verify_models(names: ModelNames = None, config: ModelConfig = None) -> None:
     wrong = 0
     for manifest in _chosen(names, config):
         files = verify(manifest)
-        if not (names or config) and not manifest.package and {state for _, state in files} == {State.MISSING}:
+        if not (names or config) and not manifest.comes_installed and {state for _, state in files} == {State.MISSING}:
             screen.print(f"{State.MISSING:<10} {manifest.name}")
             continue
         for file, state in files:

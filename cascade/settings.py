@@ -69,6 +69,9 @@ ENROLMENT_PIECE_S: Final = 4.0
 D_VECTOR: Final = "d-vector-ge2e"
 """The manifest of the d-vector encoder."""
 
+EVIDENCE: Final = "gate-evidence"
+"""The manifest of the network that judges in the gate; it was fitted to d-vectors."""
+
 StageMaker: TypeAlias = Callable[[Mode], Stage[Any, Any]]
 """Makes the stage anew for each stream, around a model that was loaded once."""
 
@@ -461,6 +464,11 @@ class MainSpeakerSettings(StreamSettings):
     _others: tuple[StreamSettings, ...] = PrivateAttr(())
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """The network that judges."""
+        return (EVIDENCE,)
+
+    @property
     def own_files(self) -> tuple[Path, ...]:
         """The enrolment."""
         return self.enrolment
@@ -502,7 +510,7 @@ class MainSpeakerSettings(StreamSettings):
 
     def load(self, before: Callable[[], Chain]) -> StageMaker:
         """Load the network that judges, and read the enrolment or listen to it, if there is one."""
-        return self.around(load_evidence(data_folder("models") / "evidence" / "dvector.npz"), before)
+        return self.around(load_evidence(folder_of(EVIDENCE) / "dvector.npz"), before)
 
     def around(self, judge: Judge, before: Callable[[], Chain]) -> StageMaker:
         """Return the stage around this judge; `before` makes a fresh chain to hear the enrolment with."""

@@ -153,7 +153,7 @@ def test_a_file_that_was_recorded_must_be_the_same(tmp_path: Path) -> None:
 
 def test_no_message_asks_for_the_same_folder_twice_or_for_a_page_without_the_file(tmp_path: Path) -> None:
     for model in manifests().values():
-        if not model.package:
+        if not model.comes_installed:
             (tmp_path / model.name).mkdir()
             message = refused(model, tmp_path / model.name)
             first, *files = message.splitlines()

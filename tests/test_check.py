@@ -41,7 +41,7 @@ def test_a_chain_that_is_all_here_has_no_problems() -> None:
     assert [row.cells for row in report.rows] == [
         ("mixture", "AudioChunk -> SeparatedChunk", "0.00 s", "-", "-"),
         ("online_clustering", "SeparatedChunk -> SpeakerTurn", lookahead, "ondevice", vad_and_encoder),
-        ("main_speaker", "SpeakerTurn -> AdmittedTurn", "10.00 s", "-", "-"),
+        ("main_speaker", "SpeakerTurn -> AdmittedTurn", "10.00 s", "-", "gate-evidence ok"),
         ("faster_whisper", "AdmittedTurn -> Utterance", "0.00 s", "ondevice", "whisper-tiny.en ok"),
         ("extractive", "Utterance -> Answer", "0.00 s", "ondevice", "wordllama-256 ok"),
     ]  # fmt: skip
@@ -162,6 +162,7 @@ def test_a_missing_package_is_named_once_with_its_fix(packages: Path) -> None:
     assert states == {
         "silero-vad-v6": "missing",
         "d-vector-ge2e": "ok",
+        "gate-evidence": "ok",
         "whisper-tiny.en": "ok",
         "wordllama-256": "ok",
     }
@@ -469,11 +470,11 @@ def test_time_and_memory_are_those_measured_for_each_model_on_its_device(recordi
     assert estimate is not None
     assert estimate.audio_s == pytest.approx(120)
     assert estimate.longest_s == pytest.approx(60)
-    assert estimate.time_s == pytest.approx(0.18 * 120)  # Whisper's
-    assert estimate.memory == {"cuda": 10_000_000_000 + 1_600_000_000 + 6_600_000_000 // 60}
+    assert estimate.time_s == pytest.approx((0.18 + 0.001) * 120)  # Whisper's, and the gate's
+    assert estimate.memory == {"cuda": 10_000_000_000 + 1_600_000_000 + 6_600_000_000 // 60, "cpu": 8_000_000}
     assert estimate.unmeasured == ("sepformer-wsj02mix on cuda", "speaker-diarization-community-1 on cuda")
     assert str(estimate) == (
-        "2.0 min of audio: more than 0.4 min, 11.71 GB on cuda, and it is not known how much; not measured: "
+        "2.0 min of audio: more than 0.4 min, 11.71 GB on cuda, 8.0 MB on cpu, and it is not known how much; not measured: "
         "sepformer-wsj02mix on cuda, speaker-diarization-community-1 on cuda"
     )
 

