@@ -223,7 +223,7 @@ def _wrong_models(
 
 _FOUND: Final = {
     State.MISSING: "is missing",
-    State.WRONG: "has another sha256 than its manifest says",
+    State.WRONG: "is another file than its manifest, or its first pull, says",
     State.UNRECORDED: "was put there by hand, and nothing says what it should be",
 }
 

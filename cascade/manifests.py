@@ -37,6 +37,10 @@ QUICK: Final = 100_000_000
 compares the sha256 of all."""
 
 
+NEAR: Final = 0.1
+"""By how much a file may differ in size from others of its kind, which have the same weights under other names."""
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -49,11 +53,23 @@ def _inside(path: str) -> str:
 
 
 class ModelFile(_Strict):
-    """One file of a model: its path in the model's folder, its sha256 in hex, its size in bytes; None: not known."""
+    """One file of a model: its path in the model's folder, its sha256 in hex, its size in bytes; None: not known.
+
+    about: what the size must be near to (a tenth), where that of a file of the same kind is known.
+    """
 
     path: Annotated[str, AfterValidator(_inside)] = Field(min_length=1)
     sha256: str | None = Field(pattern="^[0-9a-f]{64}$")
     size: int | None = Field(gt=0)
+    about: int | None = Field(None, gt=0)
+
+    def size_fault(self, size: int) -> str | None:
+        """Say how a size differs from what is known of the right one, None if it does not."""
+        if self.size not in (None, size):
+            return f"{size} bytes, expected {self.size}"
+        if self.about is not None and abs(size - self.about) > NEAR * self.about:
+            return f"{size} bytes, expected about {self.about}"
+        return None
 
 
 class Bundled(_Strict):
@@ -362,8 +378,8 @@ def fault_of(manifest: Manifest, file: ModelFile, path: Path, *, source: str = F
     rate is compared with the manifest's, if it is a file that names one.
     """
     said = next(other for other in manifest.files if other.path == file.path)
-    if file.size not in (None, length_of(path)):
-        return f"has {length_of(path)} bytes, expected {file.size} {'by its manifest' if said.size else source}"
+    if fault := file.size_fault(length_of(path)):
+        return f"has {fault} {source if said.size is None and file.size is not None else 'by its manifest'}"
     if length_of(path) == 0:
         return "is empty"
     if file.sha256 is None:
@@ -411,7 +427,7 @@ def _state(folder: Path, file: ModelFile, *, quick: bool) -> State:
     if file.sha256 is None:
         return State.UNRECORDED
     size = length_of(path)
-    if file.size not in (None, size):
+    if file.size_fault(size):
         return State.WRONG
     return State.OK if (quick and size > QUICK) or sha256_of(path) == file.sha256 else State.WRONG
 
@@ -419,15 +435,16 @@ def _state(folder: Path, file: ModelFile, *, quick: bool) -> State:
 def _difference(folder: Path, file: ModelFile) -> str:
     """Say how a wrong file differs from the right one."""
     path = folder / file.path
-    if file.size is not None and length_of(path) != file.size:
-        return f"{length_of(path)} bytes, expected {file.size}"
+    if fault := file.size_fault(length_of(path)):
+        return fault
     return f"sha256 {sha256_of(path)[:12]}..., expected {str(file.sha256)[:12]}..."
 
 
 def _completed(file: ModelFile, recorded: Recorded | None) -> ModelFile:
     if recorded is None:
         return file
-    return ModelFile(path=file.path, sha256=file.sha256 or recorded.sha256, size=file.size or recorded.size)
+    update = {"sha256": file.sha256 or recorded.sha256, "size": file.size or recorded.size}
+    return file.model_copy(update=update)
 
 
 def _read(path: Path) -> Manifest:

@@ -85,20 +85,18 @@ def test_an_enrolment_that_is_kept_must_be_there_and_of_the_right_encoder(
     assert str(problem).startswith("no enrolment is kept under the name 'me', and no such file is there; keep one with")
     assert CONFIG.encoder is not None
     kept = KeptEnrolment(
-        format=1,
+        format=2,
         made=date(2026, 11, 30),
         speech_s=8.9,
         encoder=CONFIG.encoder,
-        dimension=1,
-        embedding=(1.0,),
-        level_db=None,
+        embedding=(1.0, *[0.0] * 255),
     )
     store.keep("me", kept, replace=False)
     report = examine(config)
     assert report.problems == ()
     assert report.rows[2].lookahead_s == 0
     assert "enrolled: me (d-vector-ge2e, 8.9 s of speech, made 2026-11-30)" in report.notes
-    other = kept.model_copy(update={"encoder": EncoderVersion(name="other", sha256="0" * 64)})
+    other = kept.model_copy(update={"encoder": EncoderVersion(name="other", sha256="0" * 64, dimension=256)})
     store.keep("me", other, replace=True)
     report = examine(config)
     (problem,) = report.problems
@@ -180,7 +178,7 @@ def test_an_old_package_and_a_wrong_file_are_named_with_their_fixes(packages: Pa
     (old, wrong), states, _ = examined_with(packages)
     assert old.startswith("faster-whisper 1.0.0 is installed, <2,>=1.2.1 needed by the extra 'ondevice'; run: pip inst")
     assert wrong == (
-        "silero_vad_v6.onnx of the model silero-vad-v6 has another sha256 than its manifest says; "
+        "silero_vad_v6.onnx of the model silero-vad-v6 is another file than its manifest, or its first pull, says; "
         "run: pip install --force-reinstall faster-whisper==1.2.1"
     )
     assert states["silero-vad-v6"] == "wrong"
@@ -448,7 +446,7 @@ def test_some_files_of_a_model_that_are_not_right_are_named(tmp_path: Path) -> N
     report = examine(paper(), machine=machine(token=True), root=tmp_path)
     named = [problem.what for problem in report.problems if model.name in problem.what]
     assert named[:2] == [
-        f"config.yaml of the model {model.name} has another sha256 than its manifest says",
+        f"config.yaml of the model {model.name} is another file than its manifest, or its first pull, says",
         f"segmentation/pytorch_model.bin of the model {model.name} is missing",
     ]
 
@@ -474,8 +472,8 @@ def test_time_and_memory_are_those_measured_for_each_model_on_its_device(recordi
     assert estimate.memory == {"cuda": 10_000_000_000 + 1_600_000_000 + 6_600_000_000 // 60, "cpu": 8_000_000}
     assert estimate.unmeasured == ("sepformer-wsj02mix on cuda", "speaker-diarization-community-1 on cuda")
     assert str(estimate) == (
-        "2.0 min of audio: more than 0.4 min, 11.71 GB on cuda, 8.0 MB on cpu, and it is not known how much; not measured: "
-        "sepformer-wsj02mix on cuda, speaker-diarization-community-1 on cuda"
+        "2.0 min of audio: more than 0.4 min, 11.71 GB on cuda, 8.0 MB on cpu, and it is not known how much; not "
+        "measured: sepformer-wsj02mix on cuda, speaker-diarization-community-1 on cuda"
     )
 
 

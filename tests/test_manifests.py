@@ -111,7 +111,7 @@ def test_what_is_pulled_is_pinned_as_far_as_it_is_published(name: str) -> None:
         "sepformer-whamr16k": {"hyperparams.yaml"},
     }.get(name, set())
     assert {file.path for file in model.files} - known == lacking
-    assert (model.revision is None) is (name in {"sepformer-whamr", "openai-whisper-large-v3"})
+    assert (model.revision is None) is (name == "openai-whisper-large-v3")
 
 
 def test_the_sha256_of_openais_checkpoint_is_the_one_in_its_address() -> None:
@@ -381,6 +381,33 @@ def fault(tmp_path: Path, model: Manifest, content: bytes) -> str | None:
     return fault_of(model, file, path)
 
 
+@pytest.mark.parametrize(("size", "right"), [(3, False), (89, False), (90, True), (110, True), (111, False)])
+def test_where_no_size_is_known_one_must_be_near_to_that_of_its_kind(tmp_path: Path, size: int, right: bool) -> None:
+    model = pulled(sha256=None)
+    model = model.model_copy(update={"files": (model.files[0].model_copy(update={"size": None, "about": 100}),)})
+    said = None if right else f"has {size} bytes, expected about 100 by its manifest"
+    assert fault(tmp_path, model, bytes(size)) == said
+
+
+def test_a_file_that_was_recorded_with_another_size_than_its_kind_is_wrong(tmp_path: Path) -> None:
+    """It may have been recorded before anything was known of its size."""
+    (model,) = named(["sepformer-whamr"]).values()
+    root = tmp_path / "models"
+    folder = root / model.name / model.version
+    folder.mkdir(parents=True)
+    recorded = {}
+    for file in model.files:
+        (folder / file.path).write_bytes(b"abc")
+        recorded[file.path] = Recorded(hashlib.sha256(b"abc").hexdigest(), 3)
+    Store(root).record(model.name, model.version, Entry(None, recorded))
+    assert dict(verify(model, root=root)) == {
+        "hyperparams.yaml": State.RECORDED,
+        **dict.fromkeys(["encoder.ckpt", "decoder.ckpt", "masknet.ckpt"], State.WRONG),
+    }
+    with pytest.raises(ModelError, match=r"encoder.ckpt has 3 bytes, expected about 17267: it is another file"):
+        require(model, root=root)
+
+
 def test_a_fault_is_of_size_or_sha256(tmp_path: Path) -> None:
     assert fault(tmp_path, pulled(), CONTENT) is None
     assert fault(tmp_path, pulled(), b"longer weights") == "has 14 bytes, expected 7 by its manifest"
@@ -449,7 +476,7 @@ def test_the_address_of_a_file_is_the_one_that_holds_it() -> None:
         "https://huggingface.co/speechbrain/sepformer-wsj02mix/resolve/3a2826343a10e2d2e8a75f79aeab5ff3a2473531/"
         "encoder.ckpt"
     )
-    whamr = known["sepformer-whamr"]
+    whamr = known["sepformer-whamr"].model_copy(update={"revision": None})
     assert whamr.address_of("a").endswith("/speechbrain/sepformer-whamr/resolve/main/a")
     assert whamr.address_of("a", "9" * 40).endswith(f"/resolve/{'9' * 40}/a")
     openai = known["openai-whisper-large-v3"]
