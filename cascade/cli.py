@@ -420,16 +420,15 @@ def enrol(
 @app.command()
 def enrolled() -> None:
     """List the enrolments that are kept; exit code 1 if one of them cannot be used."""
+    from cascade.enrolling import listed
     from cascade.errors import EnrolmentError
     from cascade.output.enrolments import Enrolments
 
     store = Enrolments.usual()
     rows, unusable = list[tuple[str, str, str, str]](), list[EnrolmentError]()
-    for name in store.names():
-        try:
-            kept = store.read(name)
-        except EnrolmentError as error:
-            unusable.append(error)
+    for name, kept in listed(store):
+        if isinstance(kept, EnrolmentError):
+            unusable.append(kept)
         else:
             rows.append((name, kept.encoder.name, str(kept.made), f"{kept.speech_s:.1f} s"))
     if rows:
@@ -737,8 +736,9 @@ def _show_scores(scores: Mapping[str, Any]) -> None:
 
 def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print columns as wide as their contents: lines that a terminal wraps can still be read, cut ones cannot."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in (head, *rows):
+    lines = [[_plain(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for row in lines:
         screen.print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
@@ -748,10 +748,10 @@ def _show_report(report: Report) -> None:
     screen.print(f"lookahead of the chain: {whole}")
     screen.print(", ".join(f"{package} {version}" for package, version in report.versions.items()))
     for note in report.notes:
-        screen.print(note)
+        screen.print(_plain(note))
     if report.estimate is not None:
         screen.print(f"estimated: {report.estimate}")
     for problem in report.problems:
-        screen.print(f"missing: {problem}")
+        screen.print(f"missing: {_plain(str(problem))}")
     if not report.problems:
         screen.print("everything is here")
