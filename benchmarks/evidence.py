@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import re
 import sys
@@ -38,6 +39,7 @@ from noting import CAUTION, NOBODY, Heard, Note, absent, front_of, hear_all, loa
 from references import read_scenes
 from rich.console import Console
 from rich.progress import track
+from whole import check_place, stoppable, write_whole
 
 from cascade.config import load_config
 from cascade.errors import CascadeError, installing
@@ -102,22 +104,22 @@ class Outcome:
 
 def fit(parsed: argparse.Namespace, hear: Hear, say: Callable[[str], None]) -> None:
     """Fit, and write FILE.npz and FILE.json."""
-    if not parsed.out.parent.is_dir():
-        raise ValueError(f"no folder {parsed.out.parent} to write {parsed.out.name} into; make it first")
+    check_place(parsed.out)
     gate, scenes = hear(parsed.scenes, parsed.config, parsed.threads)
     _, valid = hear(parsed.valid, parsed.config, parsed.threads)
     how = Training(parsed.hidden, parsed.epochs, parsed.dropout, parsed.seed)
     outcome = fit_rounds(scenes, valid, gate, how, parsed.rounds, say)
     weights: dict[str, Any] = {name: value.astype(np.float32) for name, value in outcome.fitted.items()}
-    with parsed.out.open("wb") as file:
-        np.savez(file, **weights)
+    packed = io.BytesIO()
+    np.savez(packed, **weights)
+    write_whole(parsed.out, packed.getvalue())
     document = description(outcome, how, parsed)
-    parsed.out.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write_whole(parsed.out.with_suffix(".json"), (json.dumps(document, indent=1) + "\n").encode())
     (manifest,) = named([EVIDENCE]).values()
     own = place_of(manifest) / manifest.files[0].path
     said = data_folder("models") / f"{EVIDENCE}.yaml"
     if own.resolve() == parsed.out.resolve():
-        said.write_text(pinned(said.read_text(encoding="utf-8"), parsed.out), encoding="utf-8")
+        write_whole(said, pinned(said.read_text(encoding="utf-8"), parsed.out).encode())
         say(f"{said} names these weights now")
     else:
         size, sha256 = size_and_sha256(parsed.out)
@@ -293,7 +295,7 @@ def main(arguments: Sequence[str] | None = None, hear: Hear = hear_scenes) -> in
         if parsed.command == "fit":
             fit(parsed, hear, lambda line: print(line, file=sys.stderr, flush=True))
         else:
-            show_curves(parsed, hear, Console())
+            show_curves(parsed, hear, Console(markup=False, emoji=False))
     except ModuleNotFoundError as error:
         print(f"evidence.py: {error.name} is not installed; run: {installing('paper')}", file=sys.stderr)
         return 2
@@ -304,4 +306,4 @@ def main(arguments: Sequence[str] | None = None, hear: Hear = hear_scenes) -> in
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stoppable(Path(__file__), main))

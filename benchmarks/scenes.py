@@ -45,6 +45,7 @@ from mixing import (
 )
 from pydantic import Field, model_validator
 from voices import Kokoro, Synthesiser, assemble
+from whole import stoppable
 
 from cascade.types import SAMPLE_RATE, Samples
 
@@ -241,4 +242,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stoppable(Path(__file__), main))

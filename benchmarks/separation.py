@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from whole import stoppable
 
 from cascade.backends import sepformer
 from cascade.errors import CascadeError, MissingExtraError
@@ -204,4 +205,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stoppable(Path(__file__), main))
