@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
+from whole import stoppable
 
 from cascade.answering.questions import question_of
 from cascade.backends.extractive import TEMPERATURE, THRESHOLD, ExtractiveAnswerer, load
@@ -173,9 +174,9 @@ def main() -> int:
     except (ValueError, OSError, CascadeError) as error:
         print(f"answering.py: {error}", file=sys.stderr)
         return 2
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stoppable(Path(__file__), main))

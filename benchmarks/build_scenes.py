@@ -52,6 +52,7 @@ from mixing import (
     to_seglst,
 )
 from talkers import AmiCorpus, Talker, join, read_plain
+from whole import stoppable
 
 from cascade.audio import read_audio
 from cascade.errors import AudioError
@@ -437,4 +438,4 @@ def main(arguments: Sequence[str] | None = None, respond: Respond = room_respons
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stoppable(Path(__file__), main))

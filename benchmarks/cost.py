@@ -50,6 +50,7 @@ import installed  # noqa: F401
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from whole import stoppable
 
 from cascade.answering.prompts import load_prompt
 from cascade.answering.questions import Answerer
@@ -475,4 +476,4 @@ def main(arguments: Sequence[str] | None = None, tokenise: Tokenise | None = Non
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stoppable(Path(__file__), main))

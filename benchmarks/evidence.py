@@ -7,7 +7,8 @@ The folders hold scenes as benchmarks/corpus.py makes them; no speaker may be in
 with the configuration's stages in front of the gate, notes what the gate's judge is shown (benchmarks/noting.py),
 trains the network on it (benchmarks/fitting.py), and does so again with that network as judge, --rounds times in all.
 It writes the weights, which cascade/evidence.py reads, and FILE.json: what they were made of, and simpler models to
-compare them with.
+compare them with. A run uses no other weights than those that models/gate-evidence.yaml names by size and sha256: where
+FILE.npz is the file that is read, `fit` writes them there; else it says what to write.
 
 `curves` runs the gate over scenes that nothing was fitted to. By frames of 20 ms in turns, with the main speaker
 enrolled and dominant apart: calibration; the share of frames with bystanders alone that are above a threshold (false
@@ -19,7 +20,10 @@ Needs the configuration's models; `fit` also needs torch, --plot matplotlib.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import io
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -36,12 +40,14 @@ from noting import CAUTION, NOBODY, Heard, Note, absent, front_of, hear_all, loa
 from references import read_scenes
 from rich.console import Console
 from rich.progress import track
+from whole import check_place, stoppable, write_whole
 
 from cascade.config import load_config
 from cascade.errors import CascadeError, installing
 from cascade.evidence import DILATIONS, FRAME, Evidence, Judge, load
-from cascade.manifests import check_models
-from cascade.settings import MainSpeakerSettings
+from cascade.manifests import check_models, named, place_of
+from cascade.packaged import data_folder
+from cascade.settings import EVIDENCE, MainSpeakerSettings
 from cascade.types import SAMPLE_RATE
 
 NETWORK: Final = "network"
@@ -99,17 +105,39 @@ class Outcome:
 
 def fit(parsed: argparse.Namespace, hear: Hear, say: Callable[[str], None]) -> None:
     """Fit, and write FILE.npz and FILE.json."""
-    if not parsed.out.parent.is_dir():
-        raise ValueError(f"no folder {parsed.out.parent} to write {parsed.out.name} into; make it first")
+    check_place(parsed.out)
     gate, scenes = hear(parsed.scenes, parsed.config, parsed.threads)
     _, valid = hear(parsed.valid, parsed.config, parsed.threads)
     how = Training(parsed.hidden, parsed.epochs, parsed.dropout, parsed.seed)
     outcome = fit_rounds(scenes, valid, gate, how, parsed.rounds, say)
     weights: dict[str, Any] = {name: value.astype(np.float32) for name, value in outcome.fitted.items()}
-    with parsed.out.open("wb") as file:
-        np.savez(file, **weights)
+    packed = io.BytesIO()
+    np.savez(packed, **weights)
+    write_whole(parsed.out, packed.getvalue())
     document = description(outcome, how, parsed)
-    parsed.out.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write_whole(parsed.out.with_suffix(".json"), (json.dumps(document, indent=1) + "\n").encode())
+    (manifest,) = named([EVIDENCE]).values()
+    own = place_of(manifest) / manifest.files[0].path
+    said = data_folder("models") / f"{EVIDENCE}.yaml"
+    if own.resolve() == parsed.out.resolve():
+        write_whole(said, pinned(said.read_text(encoding="utf-8"), parsed.out).encode())
+        say(f"{said} names these weights now")
+    else:
+        size, sha256 = size_and_sha256(parsed.out)
+        say(f"to use them: put {parsed.out} in the place of {own}, and size: {size}, sha256: {sha256} into {said}")
+
+
+def size_and_sha256(path: Path) -> tuple[int, str]:
+    """Return what tells a file from others: its size in bytes, its sha256."""
+    content = path.read_bytes()
+    return len(content), hashlib.sha256(content).hexdigest()
+
+
+def pinned(manifest: str, weights: Path) -> str:
+    """Return a manifest of one file with the size and the sha256 of these weights."""
+    size, sha256 = size_and_sha256(weights)
+    text = re.sub(r"(?m)^(    sha256: ).*$", rf"\g<1>{sha256}", manifest)
+    return re.sub(r"(?m)^(    size: ).*$", rf"\g<1>{size}", text)
 
 
 def fit_rounds(
@@ -268,7 +296,7 @@ def main(arguments: Sequence[str] | None = None, hear: Hear = hear_scenes) -> in
         if parsed.command == "fit":
             fit(parsed, hear, lambda line: print(line, file=sys.stderr, flush=True))
         else:
-            show_curves(parsed, hear, Console())
+            show_curves(parsed, hear, Console(markup=False, emoji=False))
     except ModuleNotFoundError as error:
         print(f"evidence.py: {error.name} is not installed; run: {installing('paper')}", file=sys.stderr)
         return 2
@@ -279,4 +307,4 @@ def main(arguments: Sequence[str] | None = None, hear: Hear = hear_scenes) -> in
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stoppable(Path(__file__), main))

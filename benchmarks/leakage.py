@@ -35,6 +35,7 @@ from leakage_report import called, check_plot, curve_table, draw, in_setting, sc
 from references import read_scenes
 from rich.console import Console
 from rich.progress import track
+from whole import check_place, stoppable, write_whole
 
 from cascade.config import load_config
 from cascade.errors import CascadeError
@@ -112,8 +113,7 @@ def check_files(parsed: argparse.Namespace) -> None:
     if parsed.plot is not None:
         check_plot(parsed.plot)
     for path in filter(None, (parsed.plot, parsed.json)):
-        if not path.parent.is_dir():
-            raise ValueError(f"no folder {path.parent} to write {path.name} into; make it first")
+        check_place(path)
 
 
 def report(console: Console, results: Sequence[Result], parsed: argparse.Namespace) -> None:
@@ -127,15 +127,18 @@ def report(console: Console, results: Sequence[Result], parsed: argparse.Namespa
     if parsed.plot is not None:
         draw(results, curve, parsed.plot)
     if parsed.json is not None:
-        parsed.json.write_text(to_json(results, parsed.config), encoding="utf-8")
+        write_whole(parsed.json, to_json(results, parsed.config).encode())
+
+
+def console_of(width: int | None) -> Console:
+    """Return where tables go, as wide as that (None: as the terminal); names of folders are no markup in it."""
+    return Console(width=width, markup=False, emoji=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; returns the exit status (2: the user can mend it)."""
     parsed = parse_arguments(arguments)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=FILE_WIDTH)
+    console = console_of(None if sys.stdout.isatty() else FILE_WIDTH)
     try:
         check_files(parsed)
         scenes, config = read_scenes(parsed.scenes), load_config(parsed.config)
@@ -155,4 +158,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stoppable(Path(__file__), main))

@@ -17,6 +17,7 @@ Where the main speaker is silent, the others must be called so: bystander, bysta
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,14 +143,14 @@ def _check_speakers(folder: Path, name: str, speakers: Sequence[str]) -> None:
 
 
 def _read_rttm(path: Path) -> Iterator[Spoken]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(_text(path).splitlines(), start=1):
         fields = line.split()
         if not fields or fields[0] != "SPEAKER":  # comments, and what is said of a recording as a whole
             continue
         try:
             start_s, end_s = float(fields[3]), float(fields[3]) + float(fields[4])
             yield Spoken(fields[1], fields[7], Span(seconds(start_s), seconds(end_s)))
-        except (ValueError, IndexError):
+        except (ValueError, IndexError, OverflowError):
             raise ValueError(
                 f"{path}, line {number}: expected 'SPEAKER session 1 start duration <NA> <NA> speaker', got {line!r}"
             ) from None
@@ -158,21 +159,43 @@ def _read_rttm(path: Path) -> Iterator[Spoken]:
 def _read_seglst(path: Path) -> Iterator[Said]:
     """Yield what a JSON file says of who says what; nothing if it holds something else, such as questions."""
     content = _read_json(path)
-    for line in content if isinstance(content, list) else []:
+    for number, line in enumerate(content if isinstance(content, list) else [], start=1):
         if isinstance(line, dict) and {"session_id", "speaker", "words"} <= set(line):
-            yield Said(line["session_id"], float(line.get("start_time", 0.0)), line["speaker"], line["words"])
+            yield _said(path, number, line["session_id"], line.get("start_time", 0.0), line["speaker"], line["words"])
+
+
+def _said(path: Path, number: int, session_id: object, start_s: object, speaker: object, words: object) -> Said:
+    """Return what an entry of a file says, if that is texts and a time; the number is its place, from 1."""
+    texts = [text for text in (session_id, speaker, words) if isinstance(text, str)]
+    try:
+        begins_s = float(start_s) if isinstance(start_s, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        begins_s = math.nan
+    if len(texts) < 3 or not math.isfinite(begins_s):
+        raise ValueError(
+            f"{path}, entry {number}: expected texts for session, speaker and words, and a start in seconds"
+        )
+    return Said(texts[0], begins_s, texts[1], texts[2])
 
 
 def _read_meta(path: Path, name: str) -> Iterator[Said]:
     try:
-        for line in _read_json(path)["sentences"]:
-            yield Said(name, float(line["start"]), line["speaker"], line["text"])
+        for number, line in enumerate(_read_json(path)["sentences"], start=1):
+            yield _said(path, number, name, line["start"], line["speaker"], line["text"])
     except (KeyError, TypeError):
         raise ValueError(f"{path}: expected 'sentences', each with speaker, start and text") from None
 
 
-def _read_json(path: Path) -> Any:
+def _text(path: Path) -> str:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected text in UTF-8, got another byte at {error.start}") from None
+
+
+def _read_json(path: Path) -> Any:
+    text = _text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON, got something else: {error}") from None

@@ -46,6 +46,7 @@ from mixing import (
 )
 from pydantic import Field, model_validator
 from voices import Kokoro, Synthesiser, assemble
+from whole import stoppable
 
 from cascade.types import SAMPLE_RATE, Samples
 
@@ -242,4 +243,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stoppable(Path(__file__), main))

@@ -26,6 +26,7 @@ from typing import Any
 
 import installed  # noqa: F401
 import numpy as np
+from whole import stoppable
 
 from cascade.backends import sepformer
 from cascade.errors import CascadeError, MissingExtraError
@@ -205,4 +206,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stoppable(Path(__file__), main))

@@ -33,6 +33,7 @@ from mixing import Described, Name, Said, Setting, SpokenSentence, lay, mix, rea
 from pydantic import Field, model_validator
 from scenes import Bystander, MainSpeaker
 from voices import Kokoro, Synthesiser
+from whole import stoppable
 
 from cascade.types import SAMPLE_RATE, Samples, seconds
 
@@ -409,4 +410,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(stoppable(Path(__file__), main))

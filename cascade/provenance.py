@@ -20,7 +20,6 @@ from packaging.requirements import Requirement
 import cascade
 from cascade.config import CascadeConfig
 from cascade.manifests import checksums, models_of
-from cascade.packaged import data_folder
 
 _ROOT: Final = Path(__file__).parent.parent
 """The checkout, if this is one."""
@@ -168,13 +167,9 @@ def sha256_of(path: Path) -> str:
 
 
 def source_sha256() -> str:
-    """Return the sha256 of cascade's own program text, which tells two states of it apart where git cannot.
-
-    The networks that come with it count as text.
-    """
+    """Return the sha256 of cascade's own program text, which tells two states of it apart where git cannot."""
     whole = hashlib.sha256()
-    networks = (data_folder("models") / "evidence").glob("*.npz")
-    for path in [*sorted(Path(__file__).parent.rglob("*.py")), *sorted(networks)]:
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         whole.update(hashlib.sha256(path.read_bytes()).digest())
     return whole.hexdigest()
 

@@ -91,8 +91,8 @@ class _Job:
     def attempted(self, get: Callable[[Sequence[ModelFile]], Mapping[str, Recorded]]) -> Pulled | NotPulled:
         """Get the files that are lacking, and say what came of it; get returns those that were recorded."""
         try:
-            if self.manifest.package:
-                require(self.manifest)  # pip brings them
+            if self.manifest.comes_installed:
+                require(self.manifest)
                 return Pulled(self.manifest.name, place_of(self.manifest), ())
             with self.store.pulling(self.manifest.name):
                 lacking = self._lacking()

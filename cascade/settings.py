@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import partial
@@ -34,7 +33,7 @@ from cascade.diarization import (
 from cascade.errors import CascadeError, ConfigError, EnrolmentError, OutputError
 from cascade.evidence import Judge
 from cascade.evidence import load as load_evidence
-from cascade.gate import Everyone, GateSettings, MainSpeaker, Profile, enrol
+from cascade.gate import ENROLMENT_WEIGHT, Everyone, GateSettings, MainSpeaker, Profile, enrol
 from cascade.manifests import checksums, folder_of, named
 from cascade.output import enrolments
 from cascade.output.cache import ResponseCache, check_place
@@ -70,6 +69,12 @@ ENROLMENT_PIECE_S: Final = 4.0
 
 D_VECTOR: Final = "d-vector-ge2e"
 """The manifest of the d-vector encoder."""
+
+DIMENSIONS: Final = {D_VECTOR: 256, pyannote.MODEL: 256}
+"""By the manifest of a speaker encoder, how many numbers its embeddings have."""
+
+EVIDENCE: Final = "gate-evidence"
+"""The manifest of the network that judges in the gate; it was fitted to d-vectors."""
 
 StageMaker: TypeAlias = Callable[[Mode], Stage[Any, Any]]
 """Makes the stage anew for each stream, around a model that was loaded once."""
@@ -215,17 +220,23 @@ def _own(model: str, names: Collection[str], files: Callable[[Path], Iterable[Pa
     return () if model in names else tuple(sorted(files(Path(model))))
 
 
-def _version(name: str, files: Mapping[str, str]) -> EncoderVersion:
-    """Return an encoder by its model's name and the sha256 of each of its files."""
+def _version(name: str, files: Mapping[str, str], dimension: int | None = None) -> EncoderVersion:
+    """Return an encoder by its model's name, the sha256 of each of its files, and how many numbers it gives."""
     lines = [f"{path} {sha256}" for path, sha256 in sorted(files.items())]
     together = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return EncoderVersion(name=name, sha256=next(iter(files.values())) if len(files) == 1 else together)
+    sha256 = next(iter(files.values())) if len(files) == 1 else together
+    return EncoderVersion(name=name, sha256=sha256, dimension=dimension)
 
 
 def _published(name: str) -> EncoderVersion:
     """Return the encoder in a model that has a manifest."""
     (manifest,) = named([name]).values()
-    return _version(name, checksums(manifest))
+    return _version(name, checksums(manifest), DIMENSIONS[name])
+
+
+def published_encoders() -> list[EncoderVersion]:
+    """Return the encoders that have a manifest."""
+    return [_published(name) for name in DIMENSIONS]
 
 
 class SepFormerSettings(StreamSettings):
@@ -490,6 +501,11 @@ class MainSpeakerSettings(StreamSettings):
     _others: tuple[StreamSettings, ...] = PrivateAttr(())
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """The network that judges."""
+        return (EVIDENCE,)
+
+    @property
     def own_files(self) -> tuple[Path, ...]:
         """The enrolment."""
         return self.enrolment
@@ -563,7 +579,7 @@ class MainSpeakerSettings(StreamSettings):
         """
         embedder = self._embedder if self.overlap is OverlapPolicy.SEPARATE else None
         encode = None if embedder is None else embedder.load_encoder()
-        return self.around(load_evidence(data_folder("models") / "evidence" / "dvector.npz"), before, encode)
+        return self.around(load_evidence(folder_of(EVIDENCE) / "dvector.npz"), before, encode)
 
     def around(self, judge: Judge, before: Callable[[], Chain], encode: Encoder | None = None) -> StageMaker:
         """Return the stage around these models; `before` makes a fresh chain to hear the enrolment with.
@@ -592,20 +608,17 @@ class MainSpeakerSettings(StreamSettings):
 
 def profile_of(kept: KeptEnrolment) -> Profile:
     """Return the profile that was kept."""
-    level_db = math.nan if kept.level_db is None else kept.level_db
-    return Profile(np.asarray(kept.embedding, np.float32), level_db)
+    return Profile((np.asarray(kept.embedding, np.float64) * ENROLMENT_WEIGHT).astype(np.float32))
 
 
 def kept_of(profile: Profile, speech_s: float, encoder: EncoderVersion, made: date) -> KeptEnrolment:
-    """Return what is kept of a profile; `profile_of` makes the very same of it."""
+    """Return what is kept of an enrolment's profile; `profile_of` makes the very same of it."""
     return KeptEnrolment(
         format=FORMAT,
         made=made,
         speech_s=round(speech_s, 1),
-        encoder=encoder,
-        dimension=len(profile.total),
-        embedding=tuple(map(float, profile.total)),
-        level_db=None if math.isnan(profile.level_db) else profile.level_db,
+        encoder=encoder.model_copy(update={"dimension": len(profile.total)}),
+        embedding=tuple((profile.total.astype(np.float64) / ENROLMENT_WEIGHT).tolist()),
     )
 
 

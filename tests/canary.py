@@ -226,15 +226,15 @@ def detect(frame: Samples) -> float:
 
 @dataclass(frozen=True)
 class PitchEncoder:
-    """An encoder that knows a voice by its pitch, and nothing else; embeddings are (16,)."""
+    """An encoder that knows a voice by its pitch, and nothing else; embeddings are (256,)."""
 
     window: int = 3200
 
     def __call__(self, samples: Samples, /) -> Vector:
         spectrum = np.abs(np.fft.rfft(samples))[: 1000 // 5]
-        embedding = np.full(16, np.nan, np.float32)
+        embedding = np.full(256, np.nan, np.float32)
         if spectrum.max() > 5:  # 0.003 of full scale
-            embedding = np.zeros(16, np.float32)
+            embedding = np.zeros(256, np.float32)
             embedding[round(int(spectrum.argmax()) / 20)] = 1
         return embedding
 

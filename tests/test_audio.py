@@ -607,6 +607,15 @@ class TestFaults:
         assert "cut off" in message
         assert "\n" not in message
 
+    @pytest.mark.parametrize(("offset", "said"), [(0.5, "+0.50"), (-0.2, "-0.20"), (0.06, "+0.06"), (0.04, None)])
+    def test_samples_that_lie_off_zero_are_said(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, offset: float, said: str | None
+    ) -> None:
+        """Nothing is found in them, and that is neither the voice's nor the room's fault."""
+        read_audio(stored(tmp_path, wav(0.4 * tone(44_100, 2.0) + np.float32(offset), 44_100)))
+        assert len(caplog.messages) == (said is not None)
+        assert all(f"its samples lie {said} of full scale off zero on average" in line for line in caplog.messages)
+
     @pytest.mark.parametrize("share", [0.4, 0.6, 0.99])
     @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
     def test_an_ogg_that_ends_within_a_page_is_said_to_be_cut_off(

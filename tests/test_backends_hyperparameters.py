@@ -193,3 +193,28 @@ def test_whatever_a_reference_is_it_is_read_or_refused(tmp_path_factory: pytest.
         assert read(folder, file) == RIGHT
     else:
         refusal(folder, file)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (
+            "\nEncoder:",
+            '\na: "hello!"\nEncoder:',
+            "has 'hello!': a text with an exclamation mark, which can be read as",
+        ),
+        ("\nEncoder:", "\na: &b 1\nEncoder:", "has '&b': an anchor, whose contents can be as large"),
+        ("\nEncoder:", "\na: !!python/name:os.system\nEncoder:", "since it could run any program"),
+        ("\nEncoder:", "\na: [1, 2]\nEncoder:", "has a list, expected a number, a word or a reference in a"),
+        ("\nEncoder:", "\na: {b: 1}\nEncoder:", "has names with values, expected a number"),
+        ("\nEncoder:", "\na: 2001-01-01\nEncoder:", "has a value of another kind, expected a number"),
+        ("\nEncoder:", "\na: !apply:torch.manual_seed [x]\nEncoder:", "has a list, expected one number to seed torch"),
+        ("masknet: !ref <MaskNet>", "masknet: !ref <Encoder>", "has Encoder, expected a SepFormer's masknet"),
+    ],
+)
+def test_what_is_refused_is_said_as_people_say_it(tmp_path: Path, before: str, after: str, said: str) -> None:
+    assert before in TEXT
+    with pytest.raises(ModelError, match=said) as caught:
+        read(tmp_path, TEXT.replace(before, after))
+    assert ("any program" in str(caught.value)) is ("any program" in said)
+    assert "Commented" not in str(caught.value)

@@ -1,5 +1,6 @@
 """benchmarks/evidence.py and what it is made of: noting, fitting, evidence_curves."""
 
+import hashlib
 import json
 import math
 import sys
@@ -12,9 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
 from cascade.evidence import FRAME, N_FEATURES, Column, Evidence, Observation, load
 from cascade.gate import Profile
+from cascade.packaged import data_folder
 from cascade.settings import MainSpeakerSettings
 from cascade.types import Span, SpeakerTurn, Vector, seconds
 
@@ -296,6 +299,18 @@ def test_what_it_was_made_of_is_written_beside_it(fitted: Path) -> None:
     assert set(document["simple"]) == set(fitting.KINDS)
     assert set(document["validation curves"]) == {"enrolled", "dominant"}
     assert document["versions"]["numpy"] == np.__version__
+
+
+def test_what_a_run_compares_weights_with_is_written_for_them(fitted: Path) -> None:
+    """A run refuses weights that its manifest does not name."""
+    said = data_folder("models") / "gate-evidence.yaml"
+    sha256 = hashlib.sha256(fitted.read_bytes()).hexdigest()
+    text = evidence.pinned(said.read_text(encoding="utf-8"), fitted)
+    (file,) = YAML(typ="safe", pure=True).load(text)["files"]
+    assert file == {"path": "dvector.npz", "sha256": sha256, "size": fitted.stat().st_size}
+    before = said.read_text(encoding="utf-8").splitlines()
+    assert len(text.splitlines()) == len(before)
+    assert sum(old != new for old, new in zip(before, text.splitlines(), strict=True)) == 2
 
 
 def test_the_same_seed_gives_the_same_weights(fitted: Path, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """benchmarks/leakage.py and what it is made of: references, hearing, rates, leakage_report."""
 
 import json
+import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,6 +33,7 @@ import leakage  # noqa: E402
 import leakage_report  # noqa: E402
 import rates  # noqa: E402
 import references  # noqa: E402
+import whole  # noqa: E402
 from hearing import Ears, Gated, Result, Setting, Words  # noqa: E402
 from leakage_report import Mean, difference, word_measure  # noqa: E402
 
@@ -152,6 +155,26 @@ def broken_line(folder: Path) -> None:
     (folder / "reference.rttm").write_text("SPEAKER tones 1 zero 2.0 <NA> <NA> main <NA> <NA>\n")
 
 
+def rttm_of(times: str) -> Callable[[Path], None]:
+    line = f"SPEAKER tones 1 {times} <NA> <NA> main <NA> <NA>\n"
+
+    def spoil(folder: Path) -> None:
+        (folder / "reference.rttm").write_text(line)
+
+    return spoil
+
+
+def seglst_with(change: dict[str, Any]) -> Callable[[Path], None]:
+    """Spoil the second entry of who says what."""
+    first, second, *rest = seglst("tones", SCENE.said)
+    text = json.dumps([first, second | change, *rest])
+
+    def spoil(folder: Path) -> None:
+        (folder / "reference.json").write_text(text)
+
+    return spoil
+
+
 def nobody_main(folder: Path) -> None:
     (folder / "reference.rttm").write_text(rttm("tones", SCENE.said[1:2]))
 
@@ -159,6 +182,17 @@ def nobody_main(folder: Path) -> None:
 def only_a_bad_meta(folder: Path) -> None:
     (folder / "reference.json").unlink()
     (folder / "meta.json").write_text(json.dumps({"sentences": [{"speaker": "main"}]}))
+
+
+NO_ENTRIES: list[dict[str, Any]] = [
+    {"start_time": None},
+    {"start_time": "soon"},
+    {"start_time": float("inf")},
+    {"start_time": 10**400},
+    {"words": None},
+    {"speaker": ["main"]},
+    {"session_id": {}},
+]
 
 
 @pytest.mark.parametrize(
@@ -170,6 +204,18 @@ def only_a_bad_meta(folder: Path) -> None:
         (nobody_main, "nobody in 'tones' is called 'main', got neighbour"),
         (lambda folder: (folder / "reference.json").write_text("{"), "reference.json: expected JSON"),
         (only_a_bad_meta, "meta.json: expected 'sentences', each with speaker, start and text"),
+        (rttm_of("inf 2.0"), "reference.rttm, line 1: expected 'SPEAKER session"),
+        (rttm_of("0.0 1e999"), "reference.rttm, line 1: expected 'SPEAKER session"),
+        (rttm_of("nan 2.0"), "reference.rttm, line 1: expected 'SPEAKER session"),
+        (
+            lambda folder: (folder / "reference.rttm").write_bytes(b"SPEAKER \xff"),
+            "reference.rttm: expected text in UTF-8, got another byte at 8",
+        ),
+        (
+            lambda folder: (folder / "reference.json").write_bytes(b'["\xff"]'),
+            "reference.json: expected text in UTF-8, got another byte at 2",
+        ),
+        *((seglst_with(change), "reference.json, entry 2: expected texts for session") for change in NO_ENTRIES),
     ],
 )
 def test_what_cannot_be_read_is_said_in_a_line(
@@ -180,6 +226,40 @@ def test_what_cannot_be_read_is_said_in_a_line(
     out, err = capsys.readouterr()
     assert expected in err
     assert (err.count("\n"), out) == (1, "")
+
+
+def test_the_name_of_a_folder_is_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = replace(RESULTS[0], scene="a[green]b", setting=Setting(True, None))
+    leakage.report(leakage.console_of(160), [result], leakage.parse_arguments([str(tmp_path)]))
+    assert "a[green]b" in capsys.readouterr().out
+
+
+def test_ctrl_c_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def stopped() -> int:
+        raise KeyboardInterrupt
+
+    assert whole.stoppable(Path("benchmarks/leakage.py"), stopped) == 130
+    assert capsys.readouterr() == ("", "leakage.py: stopped\n")
+    assert whole.stoppable(Path("leakage.py"), lambda: 2) == 2
+
+
+def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.json"
+    whole.write_whole(path, b"first")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask()
+    with pytest.raises(TypeError):
+        whole.write_whole(path, "no bytes")  # type: ignore[arg-type]
+    assert path.read_bytes() == b"first"
+    whole.write_whole(path, b"second")
+    assert path.read_bytes() == b"second"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def umask() -> int:
+    """Return what new files are closed to here."""
+    old = os.umask(0o022)
+    os.umask(old)
+    return old
 
 
 # --- rates.py ---------------------------------------------------------------------------------------------------------
@@ -493,6 +573,7 @@ def test_arguments_that_make_no_sense(arguments: list[str], expected: str, capsy
         ("--plot", "curve.bmp", "--plot expects a file that ends in .svg, .png, .pdf, got curve.bmp"),
         ("--plot", "missing/curve.svg", "to write curve.svg into"),
         ("--json", "missing/all.json", "to write all.json into"),
+        ("--json", ".", "is a folder; name a file"),
     ],
 )
 def test_files_that_cannot_be_written_are_named_before_anything_is_heard(

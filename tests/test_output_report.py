@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cascade.errors import OutputError
+from cascade.output.files import in_use
 from cascade.output.report import plan_report, write_report
 
 
@@ -48,6 +49,17 @@ def test_a_place_that_cannot_be_written_is_said_before_anything_is_heard(tmp_pat
 def test_a_folder_that_is_gone_by_then_is_said(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot be written: No such file or directory; make room or"):
         write_report(tmp_path / "gone" / "report.html", "page")
+
+
+def test_what_a_run_left_that_was_killed_is_deleted_and_what_is_in_use_stays(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 150 + ".html")
+    left, used, other = (tmp_path / f".{name}.partial-x{number}" for number, name in enumerate(["n" * 100] * 2 + ["m"]))
+    for folder in (left, used, other):
+        folder.mkdir()
+        (folder / "page").touch()
+    with in_use(used):
+        plan_report(path)
+    assert sorted(tmp_path.iterdir()) == sorted([used, other])
 
 
 def test_a_long_name_is_no_trouble(tmp_path: Path) -> None:

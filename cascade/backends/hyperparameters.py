@@ -205,8 +205,8 @@ def _loaded(path: Path, text: str) -> Mapping[str, Any]:
     from ruamel.yaml.error import YAMLError
 
     try:
-        for found in _foreign(YAML(pure=True).parse(text)):
-            raise _refused(path, found)
+        for found, why in _foreign(YAML(pure=True).parse(text)):
+            raise _refused(path, found, why)
         told = YAML(pure=True).load(text)
     except (YAMLError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} is no YAML ({type(error).__name__}); get the model's files again") from None
@@ -215,19 +215,21 @@ def _loaded(path: Path, text: str) -> Mapping[str, Any]:
     return told
 
 
-def _refused(path: Path, found: object) -> ModelError:
-    return ModelError(
-        f"{path} has {_shown(found)}: only a SepFormer's own networks of speechbrain may be named in it, since it "
-        "could run any program; use the file that was published with the model"
-    )
+def _refused(path: Path, found: object, why: str) -> ModelError:
+    return ModelError(f"{path} has {_shown(found)}: {why}; use the file that was published with the model")
 
 
 def _shown(found: object) -> str:
     return repr(found if len(str(found)) <= 80 else f"{str(found)[:77]}...")
 
 
-def _foreign(events: Iterable[Any]) -> Iterator[str]:
-    """Yield what may stand nowhere in the file, as its events tell: escapes are undone, and comments are gone.
+_RUNS: Final = "only a SepFormer's own networks of speechbrain may be named in it, since it could run any program"
+_ANCHOR: Final = "an anchor, whose contents can be as large as the file is small, has no place in it"
+_MARK: Final = "a text with an exclamation mark, which can be read as the name of a program, has no place in it"
+
+
+def _foreign(events: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Yield what may stand nowhere in the file, and why, as its events tell: escapes are undone, comments are gone.
 
     An anchor is foreign: what it leads to can be as large as the file is small. So is a value with an exclamation mark,
     which is a tag to a program that reads what was written from it.
@@ -235,18 +237,33 @@ def _foreign(events: Iterable[Any]) -> Iterator[str]:
     depth = 0
     for event in events:
         if getattr(event, "version", None) or getattr(event, "tags", None):
-            yield "%"  # a directive, which can rename a tag
+            yield "%", _RUNS  # a directive, which can rename a tag
         if getattr(event, "anchor", None) is not None:
-            yield f"&{event.anchor}"
+            yield f"&{event.anchor}", _ANCHOR
         tag, value = getattr(event, "tag", None), getattr(event, "value", None)
         if tag is not None and str(tag) not in _TAGS:
-            yield str(tag)
+            yield str(tag), _RUNS
         if isinstance(value, str) and "!" in value:
-            yield value
+            yield value, _MARK
         depth += {"MappingStartEvent": 1, "SequenceStartEvent": 1}.get(type(event).__name__, 0)
         depth -= {"MappingEndEvent": 1, "SequenceEndEvent": 1}.get(type(event).__name__, 0)
         if depth > _DEEPEST:
             raise ValueError("nested too deep")
+
+
+def _kind(value: object) -> str:
+    """Return what a value is, as people say it."""
+    if isinstance(value, BaseModel):
+        return type(value).__name__  # a network, by the name that it has in the file
+    kinds = {
+        Mapping: "names with values",
+        list: "a list",
+        str: "a word",
+        bool: "true or false",
+        int | float: "a number",
+    }
+    other = "nothing" if value is None else "a value of another kind"
+    return next((said for kind, said in kinds.items() if isinstance(value, kind)), other)
 
 
 def _tag(value: object) -> str:
@@ -278,7 +295,7 @@ class _Reader:
         self._check_pretrainer(self._told.get("pretrainer"), networks)
         for name, expected in zip(NETWORKS, (Encoder, DualPathModel, Decoder), strict=True):
             if not isinstance(networks[name], expected):
-                raise self._unfit(f"a SepFormer's {name}", type(networks[name]).__name__)
+                raise self._other(f"a SepFormer's {name}", networks[name])
         masknet = networks["masknet"]
         if masknet.numbers > MOST_NUMBERS or masknet.num_spks != sources:
             raise self._unfit(
@@ -332,12 +349,12 @@ class _Reader:
         for kind in (int, float, str):
             if isinstance(value, kind):
                 return kind(value)
-        raise self._unfit(f"a number, a word or a reference in {place}", type(value).__name__)
+        raise self._other(f"a number, a word or a reference in {place}", value)
 
     def _check_seed(self, place: str, value: Any, depth: int) -> None:
         seeds = [self._read(place, seed, depth) for seed in value] if isinstance(value, list) else []
         if [type(seed) for seed in seeds] != [int]:
-            raise self._unfit(f"one number to seed torch with in {place}", seeds or type(value).__name__)
+            raise self._other(f"one number to seed torch with in {place}", value)
 
     def _made(self, place: str, tag: str, value: Any, depth: int) -> Network:
         """Return the network that a tag names."""
@@ -358,13 +375,15 @@ class _Reader:
     def _networks(self, place: str, value: Any) -> dict[str, Any]:
         """Return the three networks of a mapping that names each by a reference."""
         if not isinstance(value, Mapping) or _tag(value) or sorted(map(str, value)) != sorted(NETWORKS):
-            raise self._unfit(f"{place} with {', '.join(NETWORKS)}", value if value is None else list(value))
+            expected = f"{place} with {', '.join(NETWORKS)}"
+            raise self._unfit(expected, list(value)) if isinstance(value, Mapping) else self._other(expected, value)
         return {name: self._named(self._reference(f"{place}.{name}", value[name]), _DEEPEST) for name in NETWORKS}
 
     def _check_pretrainer(self, value: Any, networks: Mapping[str, Any]) -> None:
         """See that weights are for the networks that they are named after; it has nothing else to say."""
         if _tag(value) != f"!new:{_PRETRAINER}" or not isinstance(value, Mapping) or "loadables" not in value:
-            raise self._unfit(f"a pretrainer: !new:{_PRETRAINER} with loadables", _tag(value) or type(value).__name__)
+            expected = f"a pretrainer: !new:{_PRETRAINER} with loadables"
+            raise self._unfit(expected, _tag(value)) if _tag(value) else self._other(expected, value)
         if foreign := sorted({*map(str, value)} - {"loadables", "paths"}):
             raise self._unfit("loadables and paths in pretrainer, and nothing else", foreign[0])
         loadables = self._networks("pretrainer.loadables", value["loadables"])
@@ -372,15 +391,23 @@ class _Reader:
             raise self._unfit("the same networks in pretrainer.loadables and modules", "others")
         paths = value.get("paths", {})
         if not isinstance(paths, Mapping) or _tag(paths):
-            raise self._unfit("a path for each network in pretrainer.paths", type(paths).__name__)
+            raise self._other("a path for each network in pretrainer.paths", paths)
         for name, place in paths.items():
             own = f"<pretrained_path>/{name}.ckpt"
             if name not in NETWORKS or _tag(place) != "!ref" or place.value != own:
                 raise self._unfit("weights of the folder itself in pretrainer.paths", f"{name}: {place}")
 
     def _unfit(self, expected: str, found: object) -> ModelError:
+        """Say what was found, as it is written."""
+        return self._instead(_shown(found), expected)
+
+    def _other(self, expected: str, found: object) -> ModelError:
+        """Say what kind of value was found."""
+        return self._instead(_kind(found), expected)
+
+    def _instead(self, found: str, expected: str) -> ModelError:
         return ModelError(
-            f"{self._path} has {_shown(found)}, expected {expected}; use the file that was published with the model"
+            f"{self._path} has {found}, expected {expected}; use the file that was published with the model"
         )
 
 

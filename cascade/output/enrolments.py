@@ -7,11 +7,14 @@ that others may read, or that belongs to somebody else, is refused.
 
 from __future__ import annotations
 
+import logging
+import math
 import os
-import re
+import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -19,18 +22,31 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cascade.errors import EnrolmentError, OutputError
-from cascade.output.files import sync
+from cascade.output.files import clear_abandoned, give_name, in_use, sync
 
-FORMAT: Final = 1
+log = logging.getLogger(__name__)
+
+FORMAT: Final = 2
 """What the file's layout, and the meaning of its numbers, are called; another one is refused."""
 
 SUFFIX: Final = ".json"
+PARTIAL: Final = ".partial"
 
 LARGEST: Final = 1_000_000
 """Bytes. A kept enrolment has some thousands."""
 
-_NAME: Final = re.compile(r"\w[\w-]{0,39}")
-_Number = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+LONGEST_NAME: Final = 40
+
+LONGEST_S: Final = 100_000.0
+"""Seconds of speech beyond which nobody was enrolled: more than a day."""
+
+ROUNDING: Final = 1e-3
+"""How much the norm of an embedding may differ from 1."""
+
+_OFFERED: Final = 100_000
+"""Bytes that must fit onto the disk before anybody is heard; an enrolment takes some thousands."""
+
+_Number = Annotated[float, Field(ge=-2, le=2, allow_inf_nan=False)]
 
 
 class _Strict(BaseModel):
@@ -38,10 +54,14 @@ class _Strict(BaseModel):
 
 
 class EncoderVersion(_Strict):
-    """A speaker encoder: the name of its model, for people, and the sha256 of its files, which tells it from others."""
+    """A speaker encoder: the name of its model, for people, and the sha256 of its files, which tells it from others.
 
-    name: str = Field(min_length=1)
+    dimension is how many numbers its embeddings have; None: that is not known before it is heard with.
+    """
+
+    name: str = Field(min_length=1, max_length=255)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    dimension: int | None = Field(None, ge=1)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.sha256[:12]}...)"
@@ -50,22 +70,20 @@ class EncoderVersion(_Strict):
 class KeptEnrolment(_Strict):
     """What is kept of an enrolment.
 
-    made is the day of it, speech_s the seconds of speech that were heard. embedding (dimension,) and level_db (dB re
-    full scale; None: not known) are those of the main speaker's profile; the embedding is not shown.
+    made is the day of it, speech_s the seconds of speech that were heard. embedding (encoder.dimension,) is the voice,
+    of norm 1; it is not shown. How loud it was says nothing of another recording, and is not kept.
     """
 
-    format: Literal[1]
+    format: Literal[2]
     made: date
-    speech_s: float = Field(gt=0, allow_inf_nan=False)
+    speech_s: float = Field(gt=0, le=LONGEST_S, allow_inf_nan=False)
     encoder: EncoderVersion
-    dimension: int = Field(ge=1)
     embedding: tuple[_Number, ...] = Field(repr=False)
-    level_db: _Number | None
 
     @model_validator(mode="after")
     def _is_a_voice(self) -> Self:
-        if len(self.embedding) != self.dimension or not any(self.embedding):
-            raise ValueError("the embedding needs as many numbers as its dimension, and not all of them 0")
+        if len(self.embedding) != self.encoder.dimension or abs(math.hypot(*self.embedding) - 1) > ROUNDING:
+            raise ValueError("the embedding needs as many numbers as its encoder gives, and norm 1")
         return self
 
     def __str__(self) -> str:
@@ -88,12 +106,51 @@ class Enrolments:
         return cls(user_data_path("cascade", appauthor=False) / "enrolments")
 
     def file(self, name: str) -> Path:
-        """Return where an enrolment of that name is, or would be."""
-        return self.folder / f"{name}{SUFFIX}"
+        """Return where an enrolment of that name is, or would be.
+
+        A letter with an accent can be spelt as one character or as two; a file may have come from a system that
+        prefers the other spelling.
+        """
+        spelt = [self.folder / f"{unicodedata.normalize(form, name)}{SUFFIX}" for form in ("NFC", "NFD")]
+        return next(filter(os.path.lexists, spelt), spelt[0])
 
     def names(self) -> list[str]:
-        """Return the names that are taken."""
-        return sorted(path.stem for path in self.folder.glob(f"*{SUFFIX}") if is_name(path.stem))
+        """Return the names that are taken; OutputError where the folder is none, or may not be looked into."""
+        names = {unicodedata.normalize("NFC", path.stem) for path in self._listed() if path.suffix == SUFFIX}
+        return sorted(filter(is_name, names))
+
+    def clear(self) -> list[Path]:
+        """Delete what was being written when its process was killed, and return it: there is an embedding in it."""
+        return clear_abandoned(path for path in self._listed() if path.name.startswith(".") and path.suffix == PARTIAL)
+
+    def warn_if_open(self) -> None:
+        """Warn where other users may look into the folder: names tell who is enrolled; or even put files there."""
+        with suppress(OSError):
+            mode = stat.S_IMODE(self.folder.stat().st_mode)
+            if hasattr(os, "getuid") and mode & 0o077:
+                log.warning(
+                    "'%s' is open to other users (mode %o, expected 700); run: chmod 700 '%s'",
+                    self.folder, mode, self.folder,
+                )  # fmt: skip
+
+    def check_writable(self) -> None:
+        """Make the folder if need be; raise OutputError if nothing can be written to it."""
+        with _writing(self.folder):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                file.write(bytes(_OFFERED))
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _listed(self) -> list[Path]:
+        try:
+            return sorted(self.folder.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise OutputError(
+                f"{self.folder} cannot be looked into: {error.strerror}; set CASCADE_ENROLMENTS to a folder that can"
+            ) from None
 
     def read(self, name: str) -> KeptEnrolment:
         """Return what is kept under a name; EnrolmentError if it cannot be used."""
@@ -103,13 +160,13 @@ class Enrolments:
         """Raise EnrolmentError if nothing may be kept under a name: it is none, or is taken and not to be replaced."""
         if not is_name(name):
             raise EnrolmentError(
-                "the name of an enrolment must be 1 to 40 letters, digits, - and _, and not begin with -; "
+                f"the name of an enrolment must be 1 to {LONGEST_NAME} letters, digits, - and _, and not begin with -; "
                 "give another --name"
             )
         if os.path.lexists(self.file(name)) and not replace:
-            raise EnrolmentError(
-                f"an enrolment is kept under the name '{name}' already; add --replace, or give another --name"
-            )
+            raise _taken(name)
+        if self.file(name).is_dir():
+            raise _no_file(self.file(name))
 
     def keep(self, name: str, kept: KeptEnrolment, *, replace: bool) -> Path:
         """Write an enrolment, whole or not at all, and return its file; EnrolmentError or OutputError."""
@@ -117,30 +174,37 @@ class Enrolments:
         path = self.file(name)
         with _writing(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, partial = tempfile.mkstemp(prefix=f".{name}.", suffix=".partial", dir=self.folder)  # mode 0600
+            handle, partial = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=PARTIAL, dir=self.folder)  # mode 0600
             try:
-                with os.fdopen(handle, "w", encoding="ascii") as file:
+                with in_use(Path(partial)), os.fdopen(handle, "w", encoding="utf-8") as file:
                     file.write(kept.model_dump_json() + "\n")
                     file.flush()
                     os.fsync(file.fileno())
-                Path(partial).replace(path)
-            except BaseException:
+                    if replace:
+                        Path(partial).replace(path)
+                    else:
+                        give_name(Path(partial), path)
+            except FileExistsError:
+                raise _taken(name) from None
+            finally:
                 Path(partial).unlink(missing_ok=True)
-                raise
             sync(self.folder)
         return path
 
     def forget(self, name: str) -> list[Path]:
         """Delete an enrolment, with what a crash may have left of its writing, and return what was deleted.
 
-        A file that cannot be used is deleted as well. Raises EnrolmentError if nothing is kept under that name, and
-        OutputError if it cannot be deleted.
+        A file that cannot be used is deleted as well. Raises EnrolmentError if nothing is kept under that name, or only
+        a folder lies there, and OutputError if it cannot be deleted.
         """
-        left = list(self.folder.glob(f".{name}.*.partial")) if is_name(name) else []
-        if is_name(name) and os.path.lexists(self.file(name)):
-            left.append(self.file(name))
+        known = self._listed()
+        path = self.file(name) if is_name(name) else self.folder
+        if is_name(name) and path.is_dir():
+            raise _no_file(path)
+        left = [other for other in known if other.name.startswith(f".{path.stem}.") and other.suffix == PARTIAL]
+        left += [path] if path in known else []
         if not left:
-            raise EnrolmentError(f"no enrolment is kept under the name '{name}'; {_kept_in(self.folder)}")
+            raise EnrolmentError(f"no enrolment is kept under the name '{name}'; {_kept_in(self)}")
         with _writing(self.folder):
             for path in left:
                 path.unlink()
@@ -149,8 +213,17 @@ class Enrolments:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether an enrolment may be called so: never a path, nor a file's name with an ending."""
-    return _NAME.fullmatch(text) is not None
+    """Tell whether an enrolment may be called so: never a path, nor a file's name with an ending.
+
+    Many scripts write vowels as marks on a letter.
+    """
+    text = unicodedata.normalize("NFC", text)
+    letters = all(letter in "-_" or letter.isalnum() or _is_mark(letter) for letter in text)
+    return letters and 0 < len(text) <= LONGEST_NAME and text[0] != "-" and not _is_mark(text[0])
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character) in ("Mn", "Mc")
 
 
 def is_kept(path: Path) -> bool:
@@ -183,7 +256,18 @@ def read(path: Path) -> KeptEnrolment:
     except ValidationError as error:
         wrong_format = any(problem["loc"] == ("format",) for problem in error.errors())
     why = f"is not of format {FORMAT}, the only one known here" if wrong_format else "is damaged"
-    raise EnrolmentError(f"the enrolment '{path.stem}' ({path}) {why}; {anew(path)}")
+    raise _unusable(path, why)
+
+
+def _unusable(path: Path, why: str) -> EnrolmentError:
+    return EnrolmentError(f"the enrolment '{path.stem}' ({path}) {why}; {anew(path)}")
+
+
+def check_dimension(path: Path, kept: KeptEnrolment, encoders: Iterable[EncoderVersion]) -> None:
+    """Raise EnrolmentError for a kept enrolment of one of these encoders that has not as many numbers as it gives."""
+    for encoder in encoders:
+        if encoder.sha256 == kept.encoder.sha256 and encoder.dimension not in (None, kept.encoder.dimension):
+            raise _unusable(path, "is damaged")
 
 
 def check_encoder(path: Path, kept: KeptEnrolment, encoder: EncoderVersion | None) -> None:
@@ -194,6 +278,7 @@ def check_encoder(path: Path, kept: KeptEnrolment, encoder: EncoderVersion | Non
             f"the enrolment '{path.stem}' is of the speaker encoder {kept.encoder}, and this configuration has {here}: "
             f"their embeddings cannot be compared; {anew(path)}"
         )
+    check_dimension(path, kept, [encoder])
 
 
 def anew(path: Path) -> str:
@@ -212,7 +297,7 @@ def _private_content(path: Path) -> bytes:
     """Return the bytes of a file that is this user's own and that nobody else may read."""
     try:
         if not path.is_file():
-            raise _not_kept(path)
+            raise _no_file(path) if os.path.lexists(path) else _not_kept(path.stem, Enrolments(path.parent))
         with path.open("rb") as file:
             _check_private(path, os.fstat(file.fileno()))
             return file.read(LARGEST)
@@ -237,15 +322,25 @@ def _check_private(path: Path, state: Any) -> None:
         )
 
 
-def _not_kept(path: Path) -> EnrolmentError:
+def _taken(name: str) -> EnrolmentError:
     return EnrolmentError(
-        f"no enrolment is kept under the name '{path.stem}', and no such file is there; {_kept_in(path.parent)}"
+        f"an enrolment is kept under the name '{name}' already; add --replace, or give another --name"
     )
 
 
-def _kept_in(folder: Path) -> str:
+def _no_file(path: Path) -> EnrolmentError:
+    """Say that a name is taken by something that is no file."""
+    what = "a link to nothing" if path.is_symlink() else "a folder" if path.is_dir() else "no file"
+    return EnrolmentError(f"no enrolment can be under the name '{path.stem}': '{path}' is {what}; remove it")
+
+
+def _not_kept(name: str, store: Enrolments) -> EnrolmentError:
+    return EnrolmentError(f"no enrolment is kept under the name '{name}', and no such file is there; {_kept_in(store)}")
+
+
+def _kept_in(store: Enrolments) -> str:
     """Say which names there are, or how to make the first."""
-    known = Enrolments(folder).names()
+    known = [name for name in store.names() if store.file(name).is_file()]
     return f"kept are: {', '.join(known)}" if known else "keep one with: python -m cascade enrol RECORDING --name NAME"
 
 

@@ -15,6 +15,9 @@ from typing import Any, Final
 
 from cascade.errors import OutputError
 
+_LOCKS: Final = os.name == "posix"
+"""Whether the system can tell if a process still uses a file."""
+
 
 def as_json(value: Any) -> str:
     """Return JSON for people: indented, letters of any script as they are."""
@@ -35,14 +38,101 @@ _LINE_ENDS: Final = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 def all_or_nothing(folder: Path) -> Iterator[Path]:
     """Lend a private folder that takes this name at the end, or leaves nothing behind if that is not reached."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
+    clear_abandoned(partials_of(folder))
+    partial = Path(tempfile.mkdtemp(prefix=partial_prefix(folder), dir=folder.parent))
     try:
-        yield partial
-        check_free(folder)
-        partial.rename(folder)
+        with in_use(partial):
+            yield partial
+            check_free(folder)
+            partial.rename(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def partial_prefix(path: Path) -> str:
+    """Return how the name of a folder begins in which something of this name is on its way."""
+    return f".{path.name[:100]}.partial-"
+
+
+def partials_of(path: Path) -> list[Path]:
+    """Return the folders in which something of this name is on its way, or was when its process was killed."""
+    return [other for other in _listed(path.parent) if other.name.startswith(partial_prefix(path))]
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:  # it is not there yet, or may not be looked into
+        return []
+
+
+@contextmanager
+def in_use(path: Path) -> Iterator[None]:
+    """Tell other processes that a file or folder is on its way; that ends with this process, however it ends."""
+    handle = os.open(path, os.O_RDONLY) if _LOCKS else None
+    try:
+        if handle is not None:
+            _try_lock(handle)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def clear_abandoned(paths: Iterable[Path]) -> list[Path]:
+    """Delete what was on its way when its process was killed, and return it; what is in use by another one stays.
+
+    Where the system cannot tell (Windows), nothing is deleted. What may not be deleted stays.
+    """
+    return [path for path in paths if _LOCKS and _deleted_if_abandoned(path)]
+
+
+def _deleted_if_abandoned(path: Path) -> bool:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        if not _try_lock(handle):
+            return False
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _try_lock(handle: int) -> bool:
+    """Lock an open file or folder for as long as it is open; tell whether that could be done."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def give_name(partial: Path, path: Path) -> None:
+    """Give a file its name unless that is taken; where links cannot be made, at the risk of a moment.
+
+    Raises:
+        FileExistsError: Something has that name.
+        OSError: It cannot be given.
+    """
+    try:
+        path.hardlink_to(partial)
+    except FileExistsError:
+        raise
+    except OSError:
+        if os.path.lexists(path):
+            raise FileExistsError from None
+        partial.rename(path)
 
 
 def write_private(path: Path, content: bytes) -> None:

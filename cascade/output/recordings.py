@@ -35,6 +35,8 @@ from cascade.output.files import (
     as_json_lines,
     check_free,
     check_writable,
+    clear_abandoned,
+    partials_of,
     write_private,
 )
 from cascade.pipeline import Decision, Distribution, Performance
@@ -130,6 +132,7 @@ def plan_folders(out: Path, recordings: Sequence[str]) -> list[Path]:
     """
     folders = [out / name for name in _names(recordings)]
     for folder in folders:
+        clear_abandoned(partials_of(folder))
         check_free(folder)
     check_writable(out)
     return folders

@@ -6,7 +6,18 @@ import tempfile
 from pathlib import Path
 
 from cascade.errors import OutputError
-from cascade.output.files import as_bytes, check_free, check_writable, sync, write_private
+from cascade.output.files import (
+    as_bytes,
+    check_free,
+    check_writable,
+    clear_abandoned,
+    give_name,
+    in_use,
+    partial_prefix,
+    partials_of,
+    sync,
+    write_private,
+)
 
 
 def plan_report(path: Path) -> None:
@@ -15,6 +26,7 @@ def plan_report(path: Path) -> None:
     Raises:
         OutputError: Something of that name exists, or its folder cannot be written.
     """
+    clear_abandoned(partials_of(path))
     try:
         check_free(path)
         check_writable(path.parent)
@@ -29,10 +41,11 @@ def write_report(path: Path, page: str) -> None:
         OutputError: Something of that name exists by now, or it cannot be written.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{path.name[:100]}.partial-", dir=path.parent) as folder:
+        prefix = partial_prefix(path)
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=path.parent) as folder, in_use(Path(folder)):
             partial = Path(folder) / "page"
             write_private(partial, as_bytes(page))
-            _name(partial, path)
+            give_name(partial, path)
             sync(path.parent)
     except FileExistsError:
         raise OutputError(
@@ -42,15 +55,3 @@ def write_report(path: Path, page: str) -> None:
         raise OutputError(
             f"'{path}' cannot be written: {error.strerror or error}; make room or give another --report"
         ) from None
-
-
-def _name(partial: Path, path: Path) -> None:
-    """Give a file its name unless that is taken; where links cannot be made, at the risk of a moment."""
-    try:
-        path.hardlink_to(partial)
-    except FileExistsError:
-        raise
-    except OSError:
-        if path.exists():
-            raise FileExistsError from None
-        partial.rename(path)
