@@ -435,8 +435,8 @@ HEARD: Final = 10 ** (-20 / 10)
 
 
 LOUD_OVERLAP: Final = seconds(0.3)
-"""Others speak where another source is loud for so long, a short word, with gaps that are shorter. A hop or two of it is
-mostly what separation got wrong."""
+"""Others speak where another source is loud for so long, a short word, with gaps that are shorter. A hop or two of it
+is mostly what separation got wrong."""
 
 
 class _Sources:

@@ -2,13 +2,12 @@
 
     turn -> stretches (where others speak) -> source_turn, which the gate judges -> with_source, which it hands on
 
-A stretch is judged by itself: beside it the speaker is alone, and a window of the encoder that reached there would vouch
-for whoever is in the source. Only how loud it is there, in each band, is shown to the judge, as of any turn.
+A stretch is judged by itself: beside it the speaker is alone, and a window of the encoder that reached there would
+vouch for whoever is in the source. Only how loud it is there, in each band, is shown to the judge, as of any turn.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -93,7 +92,18 @@ def with_source(turn: SpeakerTurn) -> SpeakerTurn:
         samples[place] += _trapezoid(len(stretch)) * (source - samples[place])
         length, count = len(turn.samples), len(embeddings)
         embeddings[place.start * count // length : -(-place.stop * count // length)] = np.nan
-    return replace(turn, samples=samples, embeddings=embeddings)
+    return SpeakerTurn(
+        span=turn.span,
+        speaker=turn.speaker,
+        samples=samples,
+        embedding=turn.embedding,
+        level_db=turn.level_db,
+        overlaps=turn.overlaps,
+        source=turn.source,
+        embeddings=embeddings,
+        before=turn.before,
+        after=turn.after,
+    )
 
 
 def _source(turn: SpeakerTurn, stretch: Span) -> Samples | None:

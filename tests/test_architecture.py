@@ -28,7 +28,7 @@ ORDER = (
     ("types",),
     ("stage",),
     (
-        "audio", "separation", "diarization", "evidence", "gate", "asr",
+        "audio", "separation", "diarization", "evidence", "overlap", "gate", "asr",
         "answering.plain", "answering.phrases", "answering.questions", "answering.prompts", "answering.letters",
         "answering.reading", "answering.declining", "answering.faults", "answering.pacing", "answering.spending",
         "answering.chat",
@@ -422,7 +422,7 @@ def test_no_speech_is_logged(name: str) -> None:
 
 def test_no_log_record_holds_an_exceptions_text() -> None:
     """An exception from before or in the gate may quote what it failed on; its type may be logged."""
-    for name in ("separation", "diarization", "evidence", "gate", "asr", "pipeline"):
+    for name in ("separation", "diarization", "evidence", "overlap", "gate", "asr", "pipeline"):
         for node in logged(TREES[name]):
             assert not [
                 argument for argument in node.args if ast.unparse(argument) in ("error", "str(error)", "repr(error)")
