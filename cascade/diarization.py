@@ -447,6 +447,10 @@ HEARD: Final = 10 ** (-20 / 10)
 """What has less than this share (-20 dB) of the power of a turn's speech does not matter, not even in its pauses."""
 
 
+LOUD_OVERLAP: Final = seconds(0.3)
+"""Others speak where another source is loud for so long, a short word, with gaps that are shorter. A hop or two of it
+is mostly what separation got wrong."""
+
 _NOTHING: Final[Samples] = np.zeros(0, np.float32)
 
 
@@ -479,9 +483,9 @@ class _Sources:
     def of(self, span: Span, extent: _Extent, mixture: Samples) -> tuple[Samples, tuple[Span, ...]]:
         """Return the source of a turn over its span (n_samples,), and where others speak; nothing if there is one.
 
-        Others speak in a hop where another source has RESIDUE of the power of the turn's own there, and HEARD of its
-        usual one. Where all sources together have less than HEARD of the mixture's power, separation failed: nobody
-        knows who speaks there, so others may.
+        Others speak where, for LOUD_OVERLAP, another source has RESIDUE of the power of the turn's own there, and HEARD
+        of its usual one. Where all sources together have less than HEARD of the mixture's power, separation failed:
+        nobody knows who speaks there, so others may.
         """
         if len(self._buffers) < 2:
             return _NOTHING, ()
@@ -494,9 +498,9 @@ class _Sources:
         own = self._vote(extent.voice.name, spoken)
         other = np.delete(powers, own, axis=0).max(axis=0)
         least = np.maximum(powers[own] * RESIDUE, spoken[own].mean() * HEARD if spoken.size else 0.0)
-        loud = (other > 0) & (other >= least)
-        failed = powers.sum(axis=0) < whole * HEARD
-        return heard[own], _united(itertools.compress(cells, loud | failed))
+        loud = _united(itertools.compress(cells, (other > 0) & (other >= least)), LOUD_OVERLAP)
+        failed = itertools.compress(cells, powers.sum(axis=0) < whole * HEARD)
+        return heard[own], _united([*(stretch for stretch in loud if len(stretch) >= LOUD_OVERLAP), *failed])
 
     def _vote(self, voice: str, powers: npt.NDArray[np.float64]) -> int:
         """Return the source that is a voice's, given the power of all of them where it speaks (n_sources, n_hops)."""
@@ -779,11 +783,11 @@ class _Cutter:
         return source
 
 
-def _united(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Return the same stretches in time order, those that touch as one."""
+def _united(spans: Iterable[Span], gap: int = 1) -> tuple[Span, ...]:
+    """Return the same stretches in time order, those that are less than a gap apart as one."""
     united: list[Span] = []
     for span in sorted(span for span in spans if span):
-        if united and span.start <= united[-1].end:
+        if united and span.start - united[-1].end < gap:
             united[-1] = Span(united[-1].start, max(united[-1].end, span.end))
         else:
             united.append(span)

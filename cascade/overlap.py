@@ -2,8 +2,8 @@
 
     turn -> stretches (where others speak) -> source_turn, which the gate judges -> with_source, which it hands on
 
-A stretch is judged by itself, without what is around it: beside it the speaker is alone, and a window that reaches
-there would vouch for whoever is in the source.
+A stretch is judged by itself: beside it the speaker is alone, and a window of the encoder that reached there would
+vouch for whoever is in the source. Only how loud it is there, in each band, is shown to the judge, as of any turn.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from cascade.diarization import is_audible, level_db
+from cascade.diarization import SURROUNDINGS, is_audible, level_db
 from cascade.evidence import FRAME
 from cascade.separation import Encoder
 from cascade.types import Samples, Span, SpeakerTurn, Vector, seconds
@@ -65,8 +65,17 @@ def source_turn(turn: SpeakerTurn, stretch: Span, encode: Encoder) -> SpeakerTur
     good = windows[np.isfinite(windows).all(axis=1)]
     if not len(good):
         return None
-    embedding = good.mean(axis=0, dtype=np.float32)
-    return SpeakerTurn(stretch, turn.speaker, source, embedding, level_db(source), embeddings=windows)
+    start, end = stretch.start - turn.span.start, stretch.end - turn.span.start
+    return SpeakerTurn(
+        span=stretch,
+        speaker=turn.speaker,
+        samples=source,
+        embedding=good.mean(axis=0, dtype=np.float32),
+        level_db=level_db(source),
+        embeddings=windows,
+        before=np.nan_to_num(turn.source[max(0, start - SURROUNDINGS) : start], posinf=0.0, neginf=0.0),
+        after=np.nan_to_num(turn.source[end : end + SURROUNDINGS], posinf=0.0, neginf=0.0),
+    )
 
 
 def with_source(turn: SpeakerTurn) -> SpeakerTurn:

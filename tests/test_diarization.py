@@ -449,6 +449,21 @@ def test_where_another_source_is_loud_others_speak() -> None:
     assert [talked_over(turn) for turn in separated(two(*TALKED_OVER))] == [[(2.0, 2.6)], []]
 
 
+@pytest.mark.parametrize(("lasts_s", "gap_s", "expected"), [(0.2, 0.4, []), (0.3, 0.4, [(1, 1.3), (1.7, 2)])])
+def test_a_source_that_is_loud_for_a_moment_is_nobody_else(
+    lasts_s: float, gap_s: float, expected: list[tuple[float, float]]
+) -> None:
+    b = scene(pause(1), says(B, lasts_s, FAR), pause(gap_s), says(B, lasts_s, FAR))
+    (turn,) = separated(two(scene(says(A, 3)), b))
+    assert told(turn) == expected
+
+
+def test_moments_that_are_close_to_each_other_are_one() -> None:
+    b = scene(pause(1), *[says(B, 0.1, FAR), pause(0.2)] * 3)
+    (turn,) = separated(two(scene(says(A, 3)), b))
+    assert told(turn) == [(1, 1.7)]
+
+
 def test_what_separation_left_of_a_voice_is_nobody_else() -> None:
     """A twentieth of each is in the other's source, 26 dB below it."""
     sources = two(scene(says(A, 3)), scene(pause(4.5), says(B, 1.0, FAR)), 0.05)

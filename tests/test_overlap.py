@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cascade.diarization import SURROUNDINGS
 from cascade.evidence import FRAME
 from cascade.overlap import FADE, JOINED, STEP, source_turn, stretches, with_source
 from cascade.types import Samples, Span, SpeakerTurn, Vector, seconds
@@ -90,9 +91,19 @@ def test_no_window_reaches_out_of_a_stretch() -> None:
     np.testing.assert_array_equal(heard.samples, source[8000:16000])
     np.testing.assert_array_equal(heard.embeddings, np.tile([0, 1], (3, 1)))
     np.testing.assert_array_equal(heard.embedding, [0, 1])
-    assert (len(heard.before), len(heard.after), heard.overlaps) == (0, 0, ())
+    np.testing.assert_array_equal(heard.before, source[8000 - SURROUNDINGS : 8000])
+    np.testing.assert_array_equal(heard.after, source[16000 : 16000 + SURROUNDINGS])
+    assert heard.overlaps == ()
     assert heard.level_db == pytest.approx(20 * np.log10(0.3), abs=0.01)
     assert all((window < 0).all() for window in ear.heard)
+
+
+def test_what_is_no_number_beside_a_stretch_is_silence() -> None:
+    source = full(0.3)
+    source[7000], source[17_000] = np.nan, np.inf
+    heard = source_turn(turn_of(full(0.5), source, (8000, 16000)), Span(START + 8000, START + 16000), Ear())
+    assert heard is not None
+    assert (heard.before == 0).sum() == (heard.after == 0).sum() == 1
 
 
 def test_windows_follow_a_voice_that_changes_within_a_stretch() -> None:
