@@ -12,7 +12,7 @@ layouts are in benchmarks/references.py. A recording without main.flac or enrolm
     false accept          time in which only bystanders speak that passed the gate
     false withhold        time in which the main speaker speaks that did not
     diarization error     of the turns in front of the gate, by pyannote.metrics; overlap counted, collar 0.25 s a side
-    delay                 audio heard after a turn's end before the gate had decided on it, in chunks of 0.1 s
+    delay                 audio heard after a turn's or a piece's end before the gate had decided on it, in 0.1 s chunks
 
 Beside it, in the same run, the same speech recognition hears the mixture without a gate and the main speaker alone,
 which is what a perfect gate and separator would hand it. --thresholds adds the privacy/utility curve, --plot draws it.

@@ -4,9 +4,9 @@ Four small steps, each fed by the one before it, on a grid of 0.1 s hops that st
 
     samples -> Hop (speech? level, embedding) -> label (a Voice) -> extent of a turn -> SpeakerTurn
 
-The labels hold for the whole stream. A turn ends at a pause, or where the voice changes without one. Nothing here knows
-who the main speaker is: that is the gate's business, so labels may be wrong (two labels for one voice, say) without
-anybody being let through by that.
+The labels hold for the whole stream. A turn ends at a pause, or where the voice changes without one; while it goes on,
+what is known of it is told every NEWS hops. Nothing here knows who the main speaker is: that is the gate's business, so
+labels may be wrong (two labels for one voice, say) without anybody being let through by that.
 """
 
 from __future__ import annotations
@@ -544,7 +544,7 @@ class Diarizer:
         return pause + self._listener.lookahead + _Labeller.SMOOTH * HOP
 
     def push(self, chunk: SeparatedChunk, /) -> Sequence[SpeakerTurn]:
-        """Take a chunk; return the turns that have ended."""
+        """Take a chunk; return the turns that have ended, and what is known of one that goes on."""
         self._buffer.append(chunk.mixture)
         self._sources.append(chunk.sources)
         turns = [turn for hop in self._listener.hops() for turn in self._after(hop)]

@@ -54,8 +54,8 @@ class Distribution:
 class Performance:
     """How fast one recording was heard.
 
-    audio_s: seconds heard. stages_s: computing time of each stage, by its `use:` name. delay: audio heard after a turn
-    ended before the gate had decided on it. latency: from the end of a turn to its text, computing included.
+    audio_s: seconds heard. stages_s: computing time of each stage, by its `use:` name. delay: audio heard after a turn,
+    or a piece of one, ended before the gate had decided on it. latency: from that end to its text, computing included.
     """
 
     audio_s: float
