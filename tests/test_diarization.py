@@ -455,13 +455,13 @@ def test_a_source_that_is_loud_for_a_moment_is_nobody_else(
 ) -> None:
     b = scene(pause(1), says(B, lasts_s, FAR), pause(gap_s), says(B, lasts_s, FAR))
     (turn,) = separated(two(scene(says(A, 3)), b))
-    assert told(turn) == expected
+    assert talked_over(turn) == expected
 
 
 def test_moments_that_are_close_to_each_other_are_one() -> None:
     b = scene(pause(1), *[says(B, 0.1, FAR), pause(0.2)] * 3)
     (turn,) = separated(two(scene(says(A, 3)), b))
-    assert told(turn) == [(1, 1.7)]
+    assert talked_over(turn) == [(1, 1.7)]
 
 
 def test_what_separation_left_of_a_voice_is_nobody_else() -> None:
