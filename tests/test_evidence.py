@@ -38,7 +38,7 @@ from cascade.evidence import (
 )
 from cascade.gate import Profile, enrol
 from cascade.packaged import data_folder
-from cascade.types import SAMPLE_RATE, Samples, SeparatedChunk, Span, SpeakerTurn, Vector, seconds
+from cascade.types import SAMPLE_RATE, Samples, SeparatedChunk, Span, SpeakerTurn, Vector, seconds, whole
 
 TALK = Path(__file__).parents[1] / "benchmarks" / "talk"
 SHIPPED = data_folder("models") / "evidence" / "dvector.npz"
@@ -390,7 +390,7 @@ def heard() -> Callable[[str], list[SpeakerTurn]]:
 
     def _heard(name: str) -> list[SpeakerTurn]:
         audio, stage = read_audio(TALK / name), Diarizer(detector(), encoder, ClusteringSettings())
-        return [*stage.push(SeparatedChunk(Span(0, len(audio)), audio, audio[None])), *stage.flush()]
+        return whole([*stage.push(SeparatedChunk(Span(0, len(audio)), audio, audio[None])), *stage.flush()])
 
     return _heard
 
