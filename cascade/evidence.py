@@ -175,7 +175,10 @@ def _closest(embeddings: Matrix, voices: Matrix) -> Vector:
 
 DILATIONS: Final = (1, 4, 12)
 TAPS: Final = 5
-"""Frames that each layer looks at, and how far apart they are: together 34 frames, 0.68 s, to either side."""
+"""Frames that each layer looks at, and how far apart they are."""
+
+REACH: Final = sum(DILATIONS) * (TAPS // 2)
+"""Frames that the network looks at to either side of one: 34, 0.68 s."""
 
 CERTAIN: Final = 30.0
 """Log-odds beyond which nothing is more certain, so that their exponential has a number."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from cascade.diarization import UNKNOWN, level_db
 from cascade.errors import ConfigError, EnrolmentError
-from cascade.evidence import FRAME, Judge, Known, band_weights, observe
+from cascade.evidence import FRAME, REACH, Judge, Known, band_weights, observe
 from cascade.overlap import OverlapPolicy, source_turn, stretches, with_source
 from cascade.separation import Encoder
 from cascade.types import (
@@ -297,10 +297,10 @@ class Dominance:
 class MainSpeaker:
     """Lets the main speaker through; a Stage[SpeakerTurn, AdmittedTurn | Withheld].
 
-    A turn is cut where the main speaker begins or ends in it: its pieces cover it, each once. Of a turn that goes on,
-    those come out that have ended for certain; what is out never changes, and the rest comes out with the turn's end.
-    With an enrolment each turn is decided as it comes; without one, turns are held for up to `hold_s`, until it is
-    certain who the main speaker is.
+    A turn is cut where the main speaker begins or ends in it: its pieces cover it, each once. With an enrolment each
+    turn is decided as it comes, and those of its pieces that have ended for certain while it goes on; what is out never
+    changes. Without one, turns are held for up to `hold_s`, until it is certain who the main speaker is, and then they
+    are decided as a whole.
 
     With `overlap: separate`, the turn's source stands in for the mixture where others speak. Each such stretch of it is
     judged by itself, as a turn would be, and only what is found to be the main speaker's in it passes.
@@ -406,22 +406,29 @@ class MainSpeaker:
         """Withhold all that is held, since the gate failed; the error's text is not shown, for what it may hold."""
         log.error("the gate failed with %s; %d turn(s) withheld", type(error).__name__, len(self._held))
         held, self._held = self._held, []
-        return [Withheld(self._begun.rest(turn), turn.speaker, WithholdReason.GATE_ERROR) for turn in held]
+        return [Withheld(turn.span, turn.speaker, WithholdReason.GATE_ERROR) for turn in held]
 
     def _decide_early(self, turn: SpeakerTurn) -> list[AdmittedTurn | Withheld]:
         """Decide the pieces that have ended of a turn that goes on; what is unclear waits, at the latest for its end.
 
-        Where others speak in it, and whose source is whose, is known at its end: with policies that ask for that,
-        everything waits. Nothing is learned before: at the end each piece teaches once, by all that was heard of it.
+        Behind the end of a piece all must be known that the judge looks at, or a pause would pass for somebody else.
+        Nothing is learned before the end: then each piece teaches once, and by all that was heard of it. Without an
+        enrolment the end is waited for: less is known of the main speaker, and a part of a turn then tells less well
+        who speaks in it than the whole. So it is where overlap decides: where others speak, and whose source is whose,
+        is known at the end.
         """
-        if self._profile is None or turn.speaker == UNKNOWN or self._why_not(turn) is not None:
+        if self._dominance is not None or self._profile is None:
+            return []
+        if turn.speaker == UNKNOWN or self._why_not(turn) is not None:
             return []
         if self._settings.overlap is not OverlapPolicy.ADMIT_IF_DOMINANT:
             return []
         before = self._begun.before(turn)
         try:
             probabilities = self._probabilities(turn, self._profile)
-            found = pieces(probabilities, self._settings.threshold, before, goes_on=True)
+            known = len(probabilities) + len(turn.after) // FRAME - REACH
+            ended = pieces(probabilities, self._settings.threshold, before, goes_on=True)
+            found = [piece for piece in ended if piece.end <= known]
             decided = [self._piece(turn, piece) for piece in found]
         except Exception as error:
             log.error("the gate failed with %s on a turn that goes on; its end is waited for", type(error).__name__)
