@@ -554,7 +554,8 @@ def test_a_piece_is_not_decided_before_all_is_known_that_the_judge_looks_at() ->
 
 @pytest.mark.parametrize(("probability", "early"), [(0.69, []), (0.71, [PASSES, BYSTANDER])])
 def test_a_piece_that_passes_by_little_waits_and_what_follows_with_it(probability: float, early: list[str]) -> None:
-    gate = enrolled(judge=certain(*[probability] * 3, *[0.01] * 3, *[0.99] * 4))
+    frames = np.repeat(np.array([probability, 0.01, 0.99], np.float32), (75, 50, 125))
+    gate = enrolled(judge=lambda turn, seen: frames[: seen.n_frames])
     assert outcomes(gate.push(until(INTERRUPTED, 4.9))) == early
     assert outcomes(gate.push(INTERRUPTED)) == [PASSES, BYSTANDER, PASSES][len(early) :]
 
