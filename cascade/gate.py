@@ -83,6 +83,12 @@ CHANGE_COST: Final = 3.0
 LEAST_PROBABLE: Final = 0.001
 """No frame counts as less probable than this, nor as more probable than the opposite: one alone decides little."""
 
+EARLY: Final = 0.7
+"""The least evidence with which a piece passes before its turn has ended; what is less certain waits for the end.
+
+So the enrolment of somebody else lets no more pass than if the end of each turn were waited for.
+"""
+
 UNIT: Final = 1.001
 """The largest norm of an embedding that is a mean of unit vectors, rounding allowed for."""
 
@@ -428,7 +434,7 @@ class MainSpeaker:
             probabilities = self._probabilities(turn, self._profile)
             known = len(probabilities) + len(turn.after) // FRAME - REACH
             ended = pieces(probabilities, self._settings.threshold, before, goes_on=True)
-            found = [piece for piece in ended if piece.end <= known]
+            found = list(itertools.takewhile(lambda piece: piece.end <= known and _is_clear(piece), ended))
             decided = [self._piece(turn, piece) for piece in found]
         except Exception as error:
             log.error("the gate failed with %s on a turn that goes on; its end is waited for", type(error).__name__)
@@ -550,6 +556,11 @@ class MainSpeaker:
             self._rivals[speaker].learn(embedding, hops, level)
         else:
             self._rivals[speaker] = Profile(embedding * np.float32(hops), level)
+
+
+def _is_clear(piece: Piece) -> bool:
+    """Tell whether a piece need not wait for its turn's end."""
+    return not piece.passes or piece.evidence >= EARLY
 
 
 def _span_of(turn: SpeakerTurn, piece: Piece) -> Span:

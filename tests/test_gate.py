@@ -710,6 +710,14 @@ def test_a_piece_is_not_decided_before_all_is_known_that_the_judge_looks_at() ->
     assert outcomes(gate.push(replace(part, after=np.zeros(seconds(0.08), np.float32)))) == [PASSES]
 
 
+@pytest.mark.parametrize(("probability", "early"), [(0.69, []), (0.71, [PASSES, BYSTANDER])])
+def test_a_piece_that_passes_by_little_waits_and_what_follows_with_it(probability: float, early: list[str]) -> None:
+    frames = np.repeat(np.array([probability, 0.01, 0.99], np.float32), (75, 50, 125))
+    gate = enrolled(judge=lambda turn, seen: frames[: seen.n_frames])
+    assert outcomes(gate.push(until(INTERRUPTED, 4.9))) == early
+    assert outcomes(gate.push(INTERRUPTED)) == [PASSES, BYSTANDER, PASSES][len(early) :]
+
+
 @pytest.mark.parametrize("mode", Mode)
 def test_being_told_of_a_turn_while_it_goes_on_changes_nothing_but_when(mode: Mode) -> None:
     early, late = enrolled(mode), enrolled(mode)
