@@ -21,6 +21,7 @@ from references import Scene
 
 from cascade.audio import open_audio, read_audio
 from cascade.config import CascadeConfig
+from cascade.errors import ConfigError
 from cascade.gate import Everyone
 from cascade.overlap import OverlapPolicy
 from cascade.pipeline import Cascade, Distribution, Listening, StageLoader, load_stages
@@ -257,13 +258,21 @@ def configured(config: CascadeConfig, setting: Setting, enrolment: Path | None) 
     return enrolled.model_copy(update={"stages": tuple(stages)})
 
 
-def with_overlap(config: CascadeConfig, policy: OverlapPolicy) -> CascadeConfig:
-    """Return the configuration with another overlap policy of its gate."""
+def with_overlap(config: CascadeConfig, policy: OverlapPolicy, *, true_sources: bool = False) -> CascadeConfig:
+    """Return the configuration with another overlap policy of its gate.
+
+    Raises:
+        ConfigError: There are no sources that the policy could choose from, and no true ones are put in their place.
+    """
     stages = (
         stage.model_copy(update={"overlap": policy}) if isinstance(stage, MainSpeakerSettings) else stage
         for stage in config.stages
     )
-    return config.model_copy(update={"stages": tuple(stages)})
+    changed = config.model_copy(update={"stages": tuple(stages)})
+    misfit = next((stage.misfit for stage in changed.stream if stage.misfit is not None), None)
+    if misfit is not None and not true_sources:
+        raise ConfigError(f"{misfit}; or give --true-sources")
+    return changed
 
 
 def measure(scene: Scene, ears: Ears, settings: Sequence[Setting], leak_db: float | None = None) -> list[Result]:

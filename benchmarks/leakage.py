@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_files(parsed)
         scenes, config = read_scenes(parsed.scenes), load_config(parsed.config)
         if parsed.overlap is not None:
-            config = with_overlap(config, OverlapPolicy(parsed.overlap))
+            config = with_overlap(config, OverlapPolicy(parsed.overlap), true_sources=parsed.true_sources is not None)
         check_models(config)
         ears = Ears(config)
         full, curve = settings_of(parsed)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -42,9 +43,9 @@ _SAMPLED: Final = (b"RIFF", b"RIFX", b"RF64", b"FORM", b"riff", b"caff", b".snd"
 _LOUDEST: Final = 100.0
 """Samples beyond this multiple of full scale (40 dB) are integers stored as floats, or damage, never sound."""
 
-_OFFSET: Final = 0.05
-"""How far samples may lie off zero on average, of full scale; more makes speech undetectable, and no sound card does it
-that works."""
+_OFFSET: Final = 0.01
+"""How far samples may lie off zero on average, of full scale. Where it is more than that, and more than the sound itself
+is loud (root mean square), speech is found less well or not at all; no sound card does it that works."""
 
 _RATES: Final = range(1_000, 768_001)
 """Sample rates, in Hz, that a recording may have; others come from a damaged header."""
@@ -706,7 +707,7 @@ def _checked(blocks: Iterable[_Block], label: str) -> Iterator[_Block]:
     Raises:
         AudioError: a sample is NaN, infinite or absurdly large, or the rate is none that recordings have.
     """
-    time_s = total_s = 0.0
+    time_s = total_s = square_s = 0.0
     for rate, samples in blocks:
         if rate not in _RATES:
             raise AudioError(
@@ -722,13 +723,16 @@ def _checked(blocks: Iterable[_Block], label: str) -> Iterator[_Block]:
             )
         time_s += len(samples) / rate
         total_s += float(samples.sum(dtype=np.float64)) / rate
+        square_s += float(np.square(samples, dtype=np.float64).sum()) / rate
         yield _Block(rate, samples)
-    if time_s and abs(total_s / time_s) > _OFFSET:
+    offset = total_s / time_s if time_s else 0.0
+    deviation = math.sqrt(max(0.0, square_s / time_s - offset**2)) if time_s else 0.0
+    if abs(offset) > max(_OFFSET, deviation):
         _log.warning(
             "%s: its samples lie %+.2f of full scale off zero on average, and speech may not be found in it; take that "
             "offset out, with a high-pass at 20 Hz",
             label,
-            total_s / time_s,
+            offset,
         )
 
 

@@ -133,7 +133,7 @@ def _misfit(config: CascadeConfig, gate: MainSpeakerSettings, heard: Listening, 
     if not passed:
         yield (
             f"the voice of the enrolment {who} was not heard at all; if that person spoke, the voice, the "
-            f"microphone or the room is another one; {fix}"
+            f"microphone or the room is another one (a telephone's narrow band, say); {fix}"
         )
     elif least < limit:
         yield (

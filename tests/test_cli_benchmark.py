@@ -146,7 +146,7 @@ def test_scores_are_printed_written_and_given_as_json(tmp_path: Path) -> None:
     files = ("mine_basic_qa.json", "mine_selective_qa.json.gz")
     code, out, err = cascade("score", *files, "--out", "scores", cwd=tmp_path)
     assert (code, err) == (0, "")
-    (row,) = [line for line in out.splitlines() if line.startswith("> mine")]
+    (row,) = [line for line in out.splitlines() if line.startswith("> mine ")]
     assert row.split()[1:] == ["mine", "both", "100.0", "100.0", "0.0", "100.0", "0.0"]
     assert {path.name for path in (tmp_path / "scores").iterdir()} - {".lock"} == {
         "scores.json", "scores.md", "items.jsonl", "figure4.svg", "figure4.png",

@@ -126,8 +126,9 @@ class Enrolments:
     def warn_if_open(self) -> None:
         """Warn where other users may look into the folder: names tell who is enrolled; or even put files there."""
         with suppress(OSError):
-            mode = stat.S_IMODE(self.folder.stat().st_mode)
-            if hasattr(os, "getuid") and mode & 0o077:
+            state = self.folder.stat()
+            mode = stat.S_IMODE(state.st_mode)
+            if hasattr(os, "getuid") and stat.S_ISDIR(state.st_mode) and mode & 0o077:
                 log.warning(
                     "'%s' is open to other users (mode %o, expected 700); run: chmod 700 '%s'",
                     self.folder, mode, self.folder,
