@@ -440,7 +440,9 @@ def test_true_sources_keep_a_bystander_out_of_the_main_speakers_words(tmp_path: 
 
 
 def test_to_separate_takes_sources() -> None:
-    with pytest.raises(ConfigError, match="needs a stage in front that gives several sources.*or give --true-sources$"):
+    with pytest.raises(
+        ConfigError, match=r"needs a stage in front that gives several sources.*or give --true-sources$"
+    ):
         hearing.with_overlap(config(), OverlapPolicy.SEPARATE)
 
 
