@@ -44,7 +44,7 @@ _LOUDEST: Final = 100.0
 """Samples beyond this multiple of full scale (40 dB) are integers stored as floats, or damage, never sound."""
 
 _OFFSET: Final = 0.01
-"""How far samples may lie off zero on average, of full scale. Where it is more than that, and than the sound's root mean
+"""How far samples may lie off zero on average, of full scale. Where it is more, and more than the sound's root mean
 square, speech is found less well or not at all; no sound card does it that works."""
 
 _RATES: Final = range(1_000, 768_001)
