@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from rates import Rate, diarization_errors, word_errors
@@ -30,6 +30,7 @@ from cascade.scoring.tally import Tally
 from cascade.settings import MainSpeakerSettings, StageMaker, StreamSettings
 from cascade.stage import Chain, Stage
 from cascade.types import (
+    SAMPLE_RATE,
     AdmittedTurn,
     AudioChunk,
     Mode,
@@ -41,8 +42,12 @@ from cascade.types import (
     Utterance,
     Withheld,
     concatenate,
+    seconds,
     whole,
 )
+
+PAST_END_S: Final = 2.0
+"""Seconds past a recording's end in which its references may still have somebody speak: its last page may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +263,16 @@ def configured(config: CascadeConfig, setting: Setting, enrolment: Path | None) 
     return enrolled.model_copy(update={"stages": tuple(stages)})
 
 
+def _check_length(scene: Scene, n_samples: int) -> None:
+    """Raise ValueError where somebody speaks long after the end of a recording of so many samples."""
+    last = max((line.span.end for line in scene.spoken), default=0)
+    if last > n_samples + seconds(PAST_END_S):
+        raise ValueError(
+            f"{scene.name}: its references go on until {last / SAMPLE_RATE:.1f} s, the recording ends at "
+            f"{n_samples / SAMPLE_RATE:.1f} s; give it its own references, with times in seconds"
+        )
+
+
 def with_overlap(config: CascadeConfig, policy: OverlapPolicy, *, true_sources: bool = False) -> CascadeConfig:
     """Return the configuration with another overlap policy of its gate.
 
@@ -278,9 +293,11 @@ def with_overlap(config: CascadeConfig, policy: OverlapPolicy, *, true_sources: 
 def measure(scene: Scene, ears: Ears, settings: Sequence[Setting], leak_db: float | None = None) -> list[Result]:
     """Hear a scene once, and count what came of it in each setting; leak_db is that of the true sources, if any.
 
-    Errors: AudioError, EnrolmentError, BackendError; ValueError where true sources need a track that is missing.
+    Errors: AudioError, EnrolmentError, BackendError; ValueError where true sources need a track that is missing, or the
+    references are those of a longer recording.
     """
     diarized = ears.diarize(open_audio(scene.mixture), None if leak_db is None else _true_sources(scene, leak_db))
+    _check_length(scene, len(diarized.mixture))
     mixture = Words.of(ears.transcribe(diarized.mixture), scene)
     clean = None if scene.main is None else Words.of(ears.transcribe(read_audio(scene.main)), scene)
     rate = diarization_errors(

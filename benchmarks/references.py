@@ -101,6 +101,8 @@ def _scenes_of(folder: Path) -> Iterator[Scene]:
     """Yield the recordings of one folder, in the order of its RTTM files."""
     spoken = [line for path in sorted(folder.glob("*.rttm")) for line in _read_rttm(path)]
     names = list(dict.fromkeys(line.session_id for line in spoken))
+    if not names:
+        raise ValueError(f"{folder}: no line of its RTTM file begins with SPEAKER, so nobody speaks in any recording")
     said = [line for path in sorted(folder.glob("*.json")) for line in _read_seglst(path)]
     if not said and len(names) == 1 and (folder / "meta.json").is_file():
         said = list(_read_meta(folder / "meta.json", names[0]))
@@ -187,6 +189,8 @@ def _read_meta(path: Path, name: str) -> Iterator[Said]:
 
 
 def _text(path: Path) -> str:
+    if not path.is_file():
+        raise ValueError(f"{path}: expected a file with references, got none")
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

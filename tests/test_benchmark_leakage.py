@@ -176,6 +176,11 @@ def seglst_with(change: dict[str, Any]) -> Callable[[Path], None]:
     return spoil
 
 
+def a_folder_for_rttm(folder: Path) -> None:
+    (folder / "reference.rttm").unlink()
+    (folder / "reference.rttm").mkdir()
+
+
 def nobody_main(folder: Path) -> None:
     (folder / "reference.rttm").write_text(rttm("tones", SCENE.said[1:2]))
 
@@ -208,6 +213,11 @@ NO_ENTRIES: list[dict[str, Any]] = [
         (rttm_of("inf 2.0"), "reference.rttm, line 1: expected 'SPEAKER session"),
         (rttm_of("0.0 1e999"), "reference.rttm, line 1: expected 'SPEAKER session"),
         (rttm_of("nan 2.0"), "reference.rttm, line 1: expected 'SPEAKER session"),
+        (
+            lambda folder: (folder / "reference.rttm").write_text("hello\n"),
+            "no line of its RTTM file begins with SPEAKER",
+        ),
+        (a_folder_for_rttm, "reference.rttm: expected a file with references, got none"),
         (
             lambda folder: (folder / "reference.rttm").write_bytes(b"SPEAKER \xff"),
             "reference.rttm: expected text in UTF-8, got another byte at 8",
@@ -444,6 +454,13 @@ def test_to_separate_takes_sources() -> None:
         ConfigError, match=r"needs a stage in front that gives several sources.*or give --true-sources$"
     ):
         hearing.with_overlap(config(), OverlapPolicy.SEPARATE)
+
+
+def test_references_of_a_longer_recording_are_refused(tones: references.Scene) -> None:
+    end = max(line.span.end for line in tones.spoken)
+    late = replace(tones, spoken=(*tones.spoken, references.Spoken("tones", "main", Span(end, end + seconds(60)))))
+    with pytest.raises(ValueError, match=r"its references go on until \d+\.\d s, the recording ends at \d+\.\d s"):
+        hearing.measure(late, Ears(config(), Models().load), [Setting(False)])
 
 
 def test_true_sources_need_the_main_speakers_track(tones: references.Scene) -> None:
