@@ -28,6 +28,7 @@ from cascade import Cascade, load_config, open_audio
 from cascade.audio import read_audio
 from cascade.backends import dvector, faster_whisper, silero
 from cascade.config import CascadeConfig
+from cascade.evidence import Evidence
 from cascade.types import SAMPLE_RATE, AudioChunk, Samples, Span
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
@@ -83,9 +84,9 @@ def _alone(samples: Samples) -> float:
 
 
 def _time_models() -> Stopwatch:
-    """Wrap what a stage calls a model: speech detector, speaker encoder and recogniser, features included."""
+    """Wrap what a stage calls a model: speech detector, encoder, the gate's network, recogniser, features included."""
     models = Stopwatch()
-    for kind in (silero.SileroDetector, dvector.DVectorEncoder, faster_whisper.Whisper):
+    for kind in (silero.SileroDetector, dvector.DVectorEncoder, Evidence, faster_whisper.Whisper):
         kind.__call__ = models.wrap(kind.__call__)  # type: ignore[method-assign]
     return models
 
