@@ -8,7 +8,7 @@ RUN is a folder; the same command goes on where it stopped, also when stopped by
 time to time, so that the banks may grow meanwhile. In RUN:
 
     settings.yaml    what is trained, and how; kept from the first start on
-    log.jsonl        loss every 20 steps; gain in SI-SDR on fixed validation mixtures, of unseen voices in unseen rooms
+    log.jsonl        loss every few steps; gain in SI-SDR on fixed validation mixtures, of unseen voices in unseen rooms
     last.pt          to go on from
     mean.pt          the running mean of the weights, which is what is validated and exported
 
@@ -51,11 +51,10 @@ from torch.utils.data import DataLoader, Dataset
 from corpus import natural, positive  # isort: skip
 from mixing import Described, read_description  # isort: skip
 
-LOG_EVERY: Final = 20
 SAVE_EVERY_S: Final = 120.0
 VALIDATE_EVERY_S: Final = 900.0
 READ_EVERY: Final = 400  # steps after which the speech is read again
-VALID_SEED, VALID_COUNT, VALID_BATCH = 20_000, 48, 8
+VALID_SEED, VALID_BATCH = 20_000, 8
 WARM_UP: Final = 100  # steps
 MEAN_MEMORY: Final = 0.998  # of the running mean of the weights, per step
 LARGEST_GRADIENT: Final = 1.0
@@ -74,6 +73,8 @@ class Settings(Described):
         rate: Of learning.
         decay: Of the weights.
         seed: Of all that is drawn.
+        validated: Mixtures of each kind that are validated.
+        logged: Steps from one line of the log to the next.
     """
 
     kind: Literal["whole", "bands"] = "bands"
@@ -83,6 +84,8 @@ class Settings(Described):
     rate: float = 1e-3
     decay: float = 1e-2
     seed: int = 0
+    validated: int = 48
+    logged: int = 20
 
     @property
     def shape(self) -> Shape:
@@ -194,14 +197,14 @@ class Validation:
     drawn: dict[str, Tensor]
 
     @classmethod
-    def draw(cls, where: Where) -> Validation:
-        """Draw them."""
+    def draw(cls, where: Where, count: int) -> Validation:
+        """Draw so many of each kind."""
         speech, rooms = read_speech(where.corpora[:1], "valid"), read_rooms(where.rooms, "valid")
         recipes = {"gain": PLAIN, "gain_10": AT_10_DB}
         return cls(
             {
                 name: torch.from_numpy(
-                    np.stack(list(iterate(Drawn(recipe, speech, rooms, VALID_SEED + place, 0, VALID_COUNT))))
+                    np.stack(list(iterate(Drawn(recipe, speech, rooms, VALID_SEED + place, 0, count))))
                 )
                 for place, (name, recipe) in enumerate(recipes.items())
             }
@@ -247,7 +250,7 @@ def validate_mean(run: Run, validation: Validation) -> None:
 
 def train(run: Run, where: Where, steps: float, hours: float, workers: int) -> None:
     """Train until so many steps or hours have passed, all starts together."""
-    validation, known = Validation.draw(where), Known()
+    validation, known = Validation.draw(where, run.settings.validated), Known()
     rooms = read_rooms(where.rooms, "train")
     run.log(parameters=count_parameters(run.network), device=run.device, threads=torch.get_num_threads())
     clock = Clock(run)
@@ -266,7 +269,7 @@ def train(run: Run, where: Where, steps: float, hours: float, workers: int) -> N
         for batch in DataLoader(drawn, run.settings.batch, num_workers=workers):
             losses.append(run.learn(batch, rate_at(run.step, passed(), run.settings)))
             clock.tick()
-            if run.step % LOG_EVERY == 0:
+            if run.step % run.settings.logged == 0:
                 run.log(loss=round(float(np.mean(losses)), 4))
                 losses.clear()
             if run.wall_s - saved_s > SAVE_EVERY_S:
