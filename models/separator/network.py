@@ -40,11 +40,13 @@ class Shape:
         kind: Which of the two.
         width: Of its LSTMs, in each direction.
         layers: How many there are; of BandSplit, each is one over time and one across bands.
+        frames: That BandSplit hears as one: half as many steps for twice as long ones.
     """
 
     kind: Literal["whole", "bands"] = "bands"
     width: int = 64
     layers: int = 3
+    frames: int = 1
 
 
 def build(shape: Shape) -> nn.Module:
@@ -151,9 +153,9 @@ class BandSplit(nn.Module):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.groups = group(WIDTHS)
-        width, outputs = shape.width, 2 * N_SOURCES
-        self.into = nn.ModuleList(PerBand(count, 3 * bins, width) for _, count, bins in self.groups)
+        self.groups, self.frames = group(WIDTHS), shape.frames
+        width, outputs = shape.width, 2 * N_SOURCES * shape.frames
+        self.into = nn.ModuleList(PerBand(count, 3 * shape.frames * bins, width) for _, count, bins in self.groups)
         self.blocks = nn.ModuleList(Block(width) for _ in range(shape.layers))
         self.norm = nn.LayerNorm(width)
         self.hidden = nn.ModuleList(PerBand(count, width, 2 * width) for _, count, _ in self.groups)
@@ -161,33 +163,40 @@ class BandSplit(nn.Module):  # type: ignore[misc, unused-ignore]
 
     def forward(self, spectra: Tensor) -> Tensor:
         """(n, 2, N_BINS, n_frames) -> (n, N_SOURCES, 2, N_BINS, n_frames)."""
-        heard = features(spectra)
-        n, n_frames = heard.shape[:2]
+        heard = self._join(features(spectra))
+        n, n_steps = heard.shape[:2]
         bands = [self._enter(heard, place) for place in range(len(self.groups))]
-        values = torch.cat(bands, 0).reshape(len(WIDTHS), n, n_frames, -1).transpose(0, 1)
+        values = torch.cat(bands, 0).reshape(len(WIDTHS), n, n_steps, -1).transpose(0, 1)
         for block in self.blocks:
             values = block(values)
-        leaving = self.norm(values).transpose(0, 1).reshape(len(WIDTHS), n * n_frames, -1)
+        leaving = self.norm(values).transpose(0, 1).reshape(len(WIDTHS), n * n_steps, -1)
         first, masks = 0, []
         for place, (_, count, _) in enumerate(self.groups):
-            masks.append(self._leave(leaving[first : first + count], place, n, n_frames))
+            masks.append(self._leave(leaving[first : first + count], place, n, n_steps))
             first += count
-        return apply_masks(torch.cat(masks, 2), spectra)
+        return apply_masks(torch.cat(masks, 2)[:, : spectra.shape[-1]], spectra)
+
+    def _join(self, heard: Tensor) -> Tensor:
+        """(n, n_frames, N_BINS, 3) -> as many frames as are heard as one, (n, n_steps, frames, N_BINS, 3)."""
+        n, n_frames = heard.shape[:2]
+        n_steps = (n_frames + self.frames - 1) // self.frames
+        longer = nn.functional.pad(heard, (0, 0, 0, 0, 0, self.frames - 1))
+        return longer[:, : n_steps * self.frames].reshape(n, n_steps, self.frames, N_BINS, 3)
 
     def _enter(self, heard: Tensor, place: int) -> Tensor:
-        """(n, n_frames, N_BINS, 3) -> a group's bands (n_bands, n * n_frames, width)."""
+        """(n, n_steps, frames, N_BINS, 3) -> a group's bands (n_bands, n * n_steps, width)."""
         start, count, bins = self.groups[place]
-        n, n_frames = heard.shape[:2]
-        part = heard[:, :, start : start + count * bins].reshape(n * n_frames, count, 3 * bins)
-        values: Tensor = self.into[place](part.transpose(0, 1))
+        n, n_steps = heard.shape[:2]
+        part = heard[:, :, :, start : start + count * bins].reshape(n * n_steps, self.frames, count, 3 * bins)
+        values: Tensor = self.into[place](part.permute(2, 0, 1, 3).reshape(count, n * n_steps, -1))
         return values
 
-    def _leave(self, values: Tensor, place: int, n: int, n_frames: int) -> Tensor:
-        """A group's bands (n_bands, n * n_frames, width) -> their masks (n, n_frames, bins, N_SOURCES * 2)."""
+    def _leave(self, values: Tensor, place: int, n: int, n_steps: int) -> Tensor:
+        """A group's bands (n_bands, n * n_steps, width) -> their masks (n, n_frames, bins, N_SOURCES * 2)."""
         _, count, bins = self.groups[place]
         wide = self.out[place](torch.tanh(self.hidden[place](values)))
-        masks = nn.functional.glu(wide, -1).transpose(0, 1)
-        return masks.reshape(n, n_frames, count * bins, 2 * N_SOURCES)
+        masks = nn.functional.glu(wide, -1).reshape(count, n * n_steps, self.frames, bins, 2 * N_SOURCES)
+        return masks.permute(1, 2, 0, 3, 4).reshape(n, n_steps * self.frames, count * bins, 2 * N_SOURCES)
 
 
 def group(widths: tuple[int, ...]) -> list[tuple[int, int, int]]:

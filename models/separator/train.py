@@ -68,7 +68,7 @@ class Settings(Described):
     """What is trained, and how.
 
     Attributes:
-        kind, width, layers: The network's Shape.
+        kind, width, layers, frames: The network's Shape.
         batch: Mixtures in a step.
         rate: Of learning.
         decay: Of the weights.
@@ -80,6 +80,7 @@ class Settings(Described):
     kind: Literal["whole", "bands"] = "bands"
     width: int = 64
     layers: int = 3
+    frames: int = 1
     batch: int = 8
     rate: float = 1e-3
     decay: float = 1e-2
@@ -90,7 +91,7 @@ class Settings(Described):
     @property
     def shape(self) -> Shape:
         """The network's."""
-        return Shape(self.kind, self.width, self.layers)
+        return Shape(self.kind, self.width, self.layers, self.frames)
 
 
 class Drawn(Dataset[Drawing]):  # type: ignore[misc, unused-ignore]
@@ -142,7 +143,7 @@ class Run:
         """Write the checkpoint, and the running mean of the weights."""
         kept = {"network": self.network.state_dict(), "rule": self.rule.state_dict(), "mean": self.mean}
         save_whole({**kept, "step": self.step, "wall_s": self.wall_s}, self.folder / "last.pt")
-        shape = self.settings.model_dump(include={"kind", "width", "layers"})
+        shape = self.settings.model_dump(include={"kind", "width", "layers", "frames"})
         save_whole({"shape": shape, "step": self.step, "weights": self.mean}, self.folder / "mean.pt")
 
     def learn(self, drawn: Tensor, rate: float) -> float:
