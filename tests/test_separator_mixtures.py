@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cascade.types import SAMPLE_RATE, seconds
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))  # the programs find each other there
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models" / "separator"))
 
 import mixtures

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))  # the programs find each other there
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models" / "separator"))
 
 import mixtures

@@ -10,6 +10,7 @@ import pytest
 from cascade.types import Samples
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))  # the programs find each other there
 sys.path.insert(0, str(ROOT / "models" / "separator"))
 
 import corpus  # noqa: E402

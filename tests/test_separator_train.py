@@ -11,6 +11,7 @@ import torch
 
 from cascade.types import seconds
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))  # the programs find each other there
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models" / "separator"))
 
 import export
