@@ -52,7 +52,7 @@ def test_mixtures_of_a_batch_do_not_touch_each_other(shape: network.Shape) -> No
 def test_a_mask_turns_and_scales() -> None:
     spectra = noise(1, 2, network.N_BINS, 4)
     masks = torch.zeros(1, 4, network.N_BINS, 4)
-    masks[..., 0] = 0.5  # the first source: half of it
+    masks[..., 0] = -0.5  # the first source: half of it, since it would be all of it
     masks[..., 3] = 1.0  # the second: turned by a quarter
     first, second = network.apply_masks(masks, spectra)[0]
     torch.testing.assert_close(first, 0.5 * spectra[0])

@@ -20,6 +20,9 @@ HOP: Final = 256
 N_BINS: Final = WINDOW // 2 + 1
 N_SOURCES: Final = 2
 
+BEFORE: Final = (1.0, 0.0, 0.0, 0.0)
+"""Masks of foreground and background, real and imaginary part, of a network that has learnt nothing."""
+
 COMPRESSION: Final = 0.3
 """Exponent of magnitudes, in what the networks hear and in their loss: so soft sounds count, too."""
 
@@ -90,9 +93,14 @@ def features(spectra: Tensor) -> Tensor:
 
 
 def apply_masks(masks: Tensor, spectra: Tensor) -> Tensor:
-    """Masks (n, n_frames, N_BINS, N_SOURCES * 2) on spectra -> (n, N_SOURCES, 2, N_BINS, n_frames)."""
+    """Masks (n, n_frames, N_BINS, N_SOURCES * 2) on spectra -> (n, N_SOURCES, 2, N_BINS, n_frames).
+
+    A mask is a complex factor, beside what is known before: the foreground is much like the mixture.
+    """
     n, n_frames, n_bins, _ = masks.shape
-    real, imaginary = masks.reshape(n, n_frames, n_bins, N_SOURCES, 2).permute(4, 0, 3, 2, 1)
+    real, imaginary = (
+        (masks + masks.new_tensor(BEFORE)).reshape(n, n_frames, n_bins, N_SOURCES, 2).permute(4, 0, 3, 2, 1)
+    )
     own_real, own_imaginary = spectra[:, :1], spectra[:, 1:]
     return torch.stack([real * own_real - imaginary * own_imaginary, real * own_imaginary + imaginary * own_real], 2)
 
