@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models" / "separat
 
 import evaluate
 import network
+from corpus import Spoken
 from mixing import to_flac
 from references import read_scenes
+from rooms import write_rooms
 
 
 def noise(seed: int, level: float) -> Samples:
@@ -107,6 +110,29 @@ def test_the_command_writes_a_table_and_a_file(
     assert evaluate.main(arguments) == 0
     assert "mean of 1" in capsys.readouterr().out
     assert json.loads((tmp_path / "out.json").read_text())[0]["scene"] == "one"
+
+
+def test_mixtures_of_the_test_split_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [Spoken(f"voice{number}", "test", "text", 5.0, f"speech/test/{number}.flac") for number in range(3)]
+    (tmp_path / "speech" / "test").mkdir(parents=True)
+    for number, line in enumerate(lines):
+        (tmp_path / line.file).write_bytes(to_flac(noise(number, 0.05)))
+    (tmp_path / "speech" / "test.jsonl").write_text("".join(json.dumps(asdict(line)) + "\n" for line in lines))
+    responses = np.zeros((1, 6, 8), np.float16)
+    responses[:, :, 0] = 1
+    write_rooms(tmp_path / "rooms" / "test.npz", responses)
+    banks = [tmp_path], tmp_path / "rooms", 3
+    assert evaluate.measure_drawn(thirds, *banks) == pytest.approx((0, 0), abs=0.01)
+
+    def wrong(spectra: np.ndarray) -> np.ndarray:
+        return np.stack([spectra, np.roll(spectra, 7, 2)], 1).astype(np.float32)
+
+    foreground, background = evaluate.measure_drawn(wrong, *banks)
+    assert foreground == pytest.approx(0, abs=0.01)
+    assert background < -3
+    with pytest.raises(SystemExit):
+        evaluate.main(["some.onnx"])
+    assert "give SCENES_DIR, or --corpus and --rooms" in capsys.readouterr().err
 
 
 def test_a_scene_without_its_tracks_is_one_line(

@@ -1,6 +1,10 @@
 """Measure a trained separator on scenes with every speaker alone, as benchmarks/corpus.py and shared scenes have them.
 
     python models/separator/evaluate.py RUN/mean.pt|SEPARATOR.onnx SCENES_DIR [--count N] [--asr] [--json FILE]
+    python models/separator/evaluate.py RUN/mean.pt|SEPARATOR.onnx --corpus CORPUS --rooms ROOMS [--count N]
+
+The second way draws mixtures of the test split, whose voices, sentences and rooms no training has heard, in which both
+speak and the other is 10 dB softer, and says the mean gain of each source.
 
 For each scene, SI-SDR in dB over the whole recording: of the mixture as a guess of either source, and how much better
 the separator's source is; as it comes from the network, and with the noise given to the foreground, so that both add up
@@ -26,7 +30,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from listening import Network, separate
+from listening import Network, separate, to_samples, to_spectra
+from mixtures import AT_10_DB, draw_mixture, read_rooms, read_speech
 
 from corpus import positive  # isort: skip
 from hearing import Ears  # isort: skip
@@ -42,7 +47,7 @@ Hear = Callable[[Samples], str]
 """Speech recognition: (n_samples,) -> text."""
 
 LINE: Final = "{:16} {:>17} {:>17}   {}"
-WORDS: Final = ("mixture", "source", "clean")
+TEST_SEED, DRAWN = 30_000, 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,28 @@ def count_words(
     return {name: (tally.correct, tally.total) for name, tally in found.items()}
 
 
+# --- mixtures of the test split -------------------------------------------------------------------------
+
+
+def measure_drawn(network: Network, corpora: Sequence[Path], rooms: Path, count: int) -> tuple[float, float]:
+    """Mean gain in dB, of foreground and background, over so many mixtures of the test split.
+
+    Raises:
+        ValueError: There is no speech.
+        OSError: The rooms can't be read.
+        AudioError: A file can't be read.
+    """
+    speech, places = read_speech(corpora, "test"), read_rooms(rooms, "test")
+    gains = []
+    for number in range(count):
+        drawn = draw_mixture(AT_10_DB, speech, places, np.random.default_rng([TEST_SEED, number]))
+        guess = to_samples(network(to_spectra(drawn.mixture)), len(drawn.mixture))[0]
+        pairs = zip(guess, (drawn.foreground, drawn.background), strict=True)
+        gains.append([si_sdr(one, wanted) - si_sdr(drawn.mixture, wanted) for one, wanted in pairs])
+    foreground, background = np.mean(gains, axis=0)
+    return float(foreground), float(background)
+
+
 # --- what is said of it -------------------------------------------------------------------------------
 
 
@@ -206,32 +233,43 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("network", type=Path, metavar="NETWORK", help="mean.pt of a run, or an ONNX file")
-    parser.add_argument("scenes", type=Path, metavar="SCENES_DIR", help="a folder of recordings with references")
-    parser.add_argument("--count", type=positive, metavar="N", help="the first so many (default: all)")
+    parser.add_argument("scenes", type=Path, nargs="?", metavar="SCENES_DIR", help="recordings with references")
+    parser.add_argument("--corpus", type=Path, action="append", metavar="CORPUS", help="a bank to draw mixtures from")
+    parser.add_argument("--rooms", type=Path, metavar="ROOMS", help="the rooms of these mixtures")
+    parser.add_argument("--count", type=positive, metavar="N", help=f"so many (default: all scenes, {DRAWN} mixtures)")
     parser.add_argument("--asr", action="store_true", help="count words, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers down")
-    return parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
+    if not parsed.scenes and not (parsed.corpus and parsed.rooms):
+        parser.error("give SCENES_DIR, or --corpus and --rooms")
+    return parsed
 
 
-def run(parsed: argparse.Namespace) -> list[Measured]:
+def run_drawn(parsed: argparse.Namespace) -> None:
+    """Measure on mixtures of the test split."""
+    count = parsed.count or DRAWN
+    foreground, background = measure_drawn(load_network(parsed.network), parsed.corpus, parsed.rooms, count)
+    print(f"gain at -10 dB, {count} mixtures: foreground {foreground:+.1f} dB, background {background:+.1f} dB")
+
+
+def run_scenes(parsed: argparse.Namespace) -> None:
     """Measure scene after scene."""
+    print(LINE.format("SI-SDR (dB)", "foreground", "background", "words found (%)" if parsed.asr else "").rstrip())
     network, hear = load_network(parsed.network), load_hearing() if parsed.asr else None
     measured = []
     for scene in read_scenes(parsed.scenes)[: parsed.count]:
         measured.append(measure(scene, network, hear))
         print(show(measured[-1]), flush=True)
-    return measured
+    print(total(measured))
+    if parsed.json:
+        parsed.json.write_text(json.dumps([asdict(one) for one in measured], indent=2) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; returns the exit status (2: the user can mend it)."""
     parsed = parse_arguments(arguments)
-    print(LINE.format("SI-SDR (dB)", "foreground", "background", "words found (%)" if parsed.asr else "").rstrip())
     try:
-        measured = run(parsed)
-        print(total(measured))
-        if parsed.json:
-            parsed.json.write_text(json.dumps([asdict(one) for one in measured], indent=2) + "\n", encoding="utf-8")
+        run_scenes(parsed) if parsed.scenes else run_drawn(parsed)
     except ModuleNotFoundError as error:
         print(f"evaluate.py: {error.name} isn't installed; see the end of evaluate.py --help", file=sys.stderr)
         return 2
