@@ -4,7 +4,7 @@
         [--device cpu] [--threads N] [--workers N] [--steps N | --hours H]
     python models/separator/train.py RUN --plot CURVE.svg
 
-RUN is a folder; the same command goes on where it stopped, also when stopped by Ctrl-C. The speech is read again from
+RUN is a folder; the same command goes on where it stopped, by Ctrl-C, SIGTERM or otherwise. The speech is read again from
 time to time, so that the banks may grow meanwhile. In RUN:
 
     settings.yaml    what is trained, and how; kept from the first start on
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -380,4 +381,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    for stop in (signal.SIGINT, signal.SIGTERM):  # also where a shell has a background job ignore Ctrl-C
+        signal.signal(stop, signal.default_int_handler)
     sys.exit(main())
