@@ -4,8 +4,8 @@
         [--device cpu] [--threads N] [--workers N] [--steps N | --hours H]
     python models/separator/train.py RUN --plot CURVE.svg
 
-RUN is a folder; the same command goes on where it stopped, by Ctrl-C, SIGTERM or otherwise. The speech is read again from
-time to time, so that the banks may grow meanwhile. In RUN:
+RUN is a folder; the same command goes on where it stopped, by Ctrl-C, SIGTERM or otherwise. The speech is read again
+from time to time, so that the banks may grow meanwhile. In RUN:
 
     settings.yaml    what is trained, and how; kept from the first start on
     log.jsonl        loss every few steps; gain in SI-SDR on fixed validation mixtures, of unseen voices in unseen rooms
