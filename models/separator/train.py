@@ -318,7 +318,8 @@ def plot(folder: Path, path: Path) -> None:
         for source, (called, colour) in enumerate((("foreground", "C0"), ("background", "C1"))):
             points = [(line["wall_s"] / 3600, line[name][source]) for line in lines if name in line]
             where = "at -10 dB" if name == "gain_10" else "all"
-            below.plot(*zip(*points, strict=True), style, color=colour, label=f"{called}, {where}")
+            hours, dbs = [hour for hour, _ in points], [db for _, db in points]
+            below.plot(hours, dbs, style, color=colour, label=f"{called}, {where}")
     below.set_ylabel("gain in SI-SDR (dB), unseen voices")
     below.set_xlabel("hours of training")
     below.legend()
