@@ -22,17 +22,28 @@ from cascade.answering.questions import Answerer
 from cascade.answering.spending import MILLION, Budget, Price, read_prices
 from cascade.asr import LANGUAGES, Recogniser, Transcriber
 from cascade.audio import read_audio
-from cascade.backends import dvector, extractive, faster_whisper, llamacpp, openai, pyannote, sepformer, silero, whisper
+from cascade.backends import (
+    dvector,
+    extractive,
+    faster_whisper,
+    llamacpp,
+    openai,
+    pyannote,
+    separator,
+    sepformer,
+    silero,
+    whisper,
+)
 from cascade.diarization import (
     ClusteringSettings,
     DiarizationModel,
     Diarizer,
-    SpeechDetector,
     WholeRecordingDiarizer,
 )
 from cascade.errors import CascadeError, ConfigError, EnrolmentError, OutputError
 from cascade.evidence import Judge
 from cascade.evidence import load as load_evidence
+from cascade.foreground import LOOKAHEAD, Foreground, Network
 from cascade.gate import ENROLMENT_WEIGHT, Everyone, GateSettings, MainSpeaker, Profile, enrol
 from cascade.manifests import checksums, folder_of, named
 from cascade.output import enrolments
@@ -42,6 +53,7 @@ from cascade.output.models import sha256_of
 from cascade.overlap import OverlapPolicy
 from cascade.packaged import data_folder
 from cascade.separation import Encoder, LoudestSource, Mixture, Separate, Separator
+from cascade.speech import SpeechDetector
 from cascade.stage import Chain, Stage
 from cascade.types import (
     SAMPLE_RATE,
@@ -72,6 +84,9 @@ D_VECTOR: Final = "d-vector-ge2e"
 
 DIMENSIONS: Final = {D_VECTOR: 256, pyannote.MODEL: 256}
 """By the manifest of a speaker encoder, how many numbers its embeddings have."""
+
+SPEECH: Final = "silero-vad-v6"
+"""The manifest of the speech detector."""
 
 EVIDENCE: Final = "gate-evidence"
 """The manifest of the network that judges in the gate; it was fitted to d-vectors."""
@@ -336,6 +351,55 @@ class SepFormerSettings(StreamSettings):
         )
 
 
+class ForegroundSettings(StreamSettings):
+    """Foreground and background; model is the network that comes with cascade, or a file of models/separator/export.py.
+
+    threads is how many it computes with.
+    """
+
+    takes = AudioChunk
+    gives = SeparatedChunk
+    separates = True
+    extra = "ondevice"
+    use: Literal["foreground"]
+    model: str = separator.MODEL
+    threads: int = Field(1, ge=1, le=256)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The network, unless it is the user's own, and the speech detector."""
+        return (*((self.model,) if self.model == separator.MODEL else ()), SPEECH)
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """A network of the user's own."""
+        return _own(self.model, (separator.MODEL,), separator.files)
+
+    def check_own_model(self) -> None:
+        """Look whether a network of the user's own is there."""
+        if self.model != separator.MODEL:
+            separator.check_file(Path(self.model))
+
+    def seen_from(self, folder: Path) -> Self:
+        """Return these settings with a network of the user's own read from a folder."""
+        return self.model_copy(update={"model": _from(folder, self.model, (separator.MODEL,))})
+
+    @property
+    def lookahead_s(self) -> float | None:
+        """What a window hears after the hop that it settles begins."""
+        return LOOKAHEAD / SAMPLE_RATE
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load both networks."""
+        own = self.model != separator.MODEL
+        path = Path(self.model) if own else folder_of(separator.MODEL) / separator.FILE
+        return self.around(separator.load(path, threads=self.threads), silero.load())
+
+    def around(self, network: Network, detector: Callable[[], SpeechDetector]) -> StageMaker:
+        """Return the stage around these models; the detector has a state, so each stream is given its own."""
+        return lambda _: Foreground(network, detector())
+
+
 class LoudestSourceSettings(StreamSettings):
     """The paper's choice of the main speaker: the source that is loudest over the recording."""
 
@@ -455,7 +519,7 @@ class OnlineClusteringSettings(StreamSettings):
     @property
     def models(self) -> tuple[str, ...]:
         """The speech detector and the speaker encoder."""
-        return ("silero-vad-v6", D_VECTOR)
+        return (SPEECH, D_VECTOR)
 
     @property
     def encoder(self) -> EncoderVersion:
@@ -986,6 +1050,7 @@ class LlamaCppSettings(AnswererSettings):
 AnyStage = Annotated[
     MixtureSettings
     | SepFormerSettings
+    | ForegroundSettings
     | OnlineClusteringSettings
     | LoudestSourceSettings
     | PyannoteSettings

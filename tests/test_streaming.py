@@ -24,7 +24,6 @@ from cascade.asr import Recognition
 from cascade.audio import read_audio
 from cascade.backends import dvector, silero
 from cascade.config import CascadeConfig, load_config
-from cascade.diarization import SpeechDetector
 from cascade.gate import GateSettings
 from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, Decision, Listening, load_stages
@@ -36,6 +35,7 @@ from cascade.settings import (
     StreamSettings,
     WhisperSettings,
 )
+from cascade.speech import SpeechDetector
 from cascade.stage import Chain
 from cascade.types import (
     SAMPLE_RATE,
