@@ -154,6 +154,8 @@ class Foreground:
 def separate(mixture: Samples, network: Network, *, level: float = 1.0) -> Samples:
     """Return the sources (SOURCES, n_samples) of a mixture (n_samples,) as they come from a network.
 
+    A source is NaN where the network gave what is no number of it.
+
     Args:
         mixture: a window.
         network: what separates it.
@@ -167,7 +169,10 @@ def separate(mixture: Samples, network: Network, *, level: float = 1.0) -> Sampl
     expected = (1, SOURCES, *spectra.shape[1:])
     if sources.shape != expected:
         raise BackendError(f"the separation network gave spectra of shape {sources.shape}, expected {expected}")
-    return to_samples(sources[0], len(mixture)) * np.float32(level)
+    sound = np.isfinite(sources[0]).all(axis=(1, 2, 3))
+    samples = to_samples(np.where(sound[:, None, None, None], sources[0], np.float32(0)), len(mixture))
+    samples[~sound] = np.nan
+    return samples * np.float32(level)
 
 
 def to_spectra(samples: Samples) -> Spectra:
