@@ -621,8 +621,8 @@ class MainSpeakerSettings(StreamSettings):
             return None
         if not any(other.separates for other in self._others):
             return (
-                "overlap: separate needs a stage in front that gives several sources, such as 'use: sepformer'; put it "
-                "in place of 'use: mixture', or choose overlap: admit_if_dominant or withhold"
+                "overlap: separate needs a stage in front that gives several sources, such as 'use: foreground'; put "
+                "it in place of 'use: mixture', or choose overlap: admit_if_dominant or withhold"
             )
         if self._embedder is None:
             return (
