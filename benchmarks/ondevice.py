@@ -172,7 +172,7 @@ def live(recordings: list[Path], enrolment: EnrolmentOption = None) -> None:
 @app.command()
 def foreground(recordings: list[Path]) -> None:
     """Print real-time factor and memory of the stage that tells foreground from background, its detector included."""
-    table = Table("recording", "threads", "RTF", "memory, with what reads the recording", "before the networks")
+    table = Table("recording", "threads", "RTF", "peak memory", "before loading")
     for recording in recordings:
         for threads in (1, 2):
             command = [sys.executable, __file__, "one-foreground", str(recording), str(threads)]
