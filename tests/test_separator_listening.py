@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))  # t
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models" / "separator"))
 
 import listening
-import network
+from spectra import to_spectra
 
 
 def noise(length: int, seed: int = 0) -> Samples:
@@ -30,7 +30,7 @@ def in_parts(*parts: float) -> listening.Network:
 
 def test_spectra_are_those_of_the_training() -> None:
     samples = noise(64_000)
-    own, theirs = listening.to_spectra(samples), network.to_spectra(torch.from_numpy(samples)[None]).numpy()
+    own, theirs = listening.to_spectra(samples), to_spectra(torch.from_numpy(samples)[None]).numpy()
     np.testing.assert_allclose(own, theirs, atol=1e-5)
 
 
