@@ -22,7 +22,7 @@ import numpy.typing as npt
 from cascade.diarization import UNKNOWN, level_db
 from cascade.errors import ConfigError, EnrolmentError
 from cascade.evidence import FRAME, REACH, Judge, Known, band_weights, observe
-from cascade.overlap import OverlapPolicy, source_turn, stretches, with_source
+from cascade.overlap import OverlapPolicy, foreground_of, is_in_foreground, source_turn, stretches, with_source
 from cascade.separation import Encoder
 from cascade.types import (
     Admission,
@@ -308,6 +308,9 @@ class MainSpeaker:
     changes. Without one, turns are held for up to `hold_s`, until it is certain who the main speaker is, and then they
     are decided as a whole.
 
+    What a separator found in the background is nobody's who could be the main speaker: it is decided at once, and tells
+    nothing of who is dominant.
+
     With `overlap: separate`, the turn's source stands in for the mixture where others speak. Each such stretch of it is
     judged by itself, as a turn would be, and only what is found to be the main speaker's in it passes.
     """
@@ -364,6 +367,8 @@ class MainSpeaker:
 
     def push(self, turn: SpeakerTurn, /) -> Sequence[AdmittedTurn | Withheld]:
         """Take a turn; return those that are now decided, of one that goes on the pieces that have ended."""
+        if turn.background:
+            return [] if turn.goes_on else [self._other(turn, turn.span, WithholdReason.BYSTANDER, math.nan)]
         if turn.goes_on:
             return self._decide_early(turn)
         self._held.append(turn)

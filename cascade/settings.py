@@ -141,11 +141,12 @@ class Settings(BaseModel):
 class StreamSettings(Settings):
     """Settings of a stage in the stream, which is to say of all but the answerer.
 
-    separates: whether it gives several sources. encodes: whether there are embeddings in the turns that it gives, and
+    separates: whether it gives several sources. grounds: whether these are foreground and background. encodes: whether there are embeddings in the turns that it gives, and
     `load_encoder` loads what they come from.
     """
 
     separates: ClassVar[bool] = False
+    grounds: ClassVar[bool] = False
     encodes: ClassVar[bool] = False
 
     @property
@@ -451,6 +452,13 @@ class OnlineClusteringSettings(StreamSettings):
     pause_s: float = Field(_CLUSTERING.pause_s, ge=0.2, le=2)
     pad_s: float = Field(_CLUSTERING.pad_s, ge=0, le=0.2)
     longest_s: float = Field(_CLUSTERING.longest_s, ge=6, le=28)
+    _of_foreground: bool = PrivateAttr(False)
+
+    def behind(self, others: Sequence[StreamSettings]) -> Self:
+        """Return these settings, knowing whether it hears a foreground and a background, each by itself."""
+        copy = self.model_copy()
+        copy._of_foreground = any(other.grounds for other in others)
+        return copy
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -479,6 +487,8 @@ class OnlineClusteringSettings(StreamSettings):
     def around(self, detector: Callable[[], SpeechDetector], encoder: Encoder) -> StageMaker:
         """Return the stage around these models; the detector has a state, so each stream is given its own."""
         settings = ClusteringSettings(pause_s=self.pause_s, pad_s=self.pad_s, longest_s=self.longest_s)
+        if self._of_foreground:
+            return lambda _: ForegroundDiarizer((detector(), detector()), encoder, settings)
         return lambda _: Diarizer(detector(), encoder, settings)
 
 
