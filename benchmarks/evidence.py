@@ -20,10 +20,8 @@ Needs the configuration's models; `fit` also needs torch, --plot matplotlib.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import io
 import json
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -37,6 +35,7 @@ import numpy.typing as npt
 from evidence_curves import THRESHOLDS, Curve, check_plot, curve_of, draw, table_of
 from fitting import KINDS, Fitted, Logistic, Training, calibrate, fit_simple, train
 from noting import CAUTION, NOBODY, Heard, Note, absent, front_of, hear_all, load_front, note
+from pinning import pin
 from references import read_scenes
 from rich.console import Console
 from rich.progress import track
@@ -45,8 +44,7 @@ from whole import check_place, stoppable, write_whole
 from cascade.config import load_config
 from cascade.errors import CascadeError, installing
 from cascade.evidence import DILATIONS, FRAME, Evidence, Judge, load
-from cascade.manifests import check_models, named, place_of
-from cascade.packaged import data_folder
+from cascade.manifests import check_models
 from cascade.settings import EVIDENCE, MainSpeakerSettings
 from cascade.types import SAMPLE_RATE
 
@@ -116,28 +114,7 @@ def fit(parsed: argparse.Namespace, hear: Hear, say: Callable[[str], None]) -> N
     write_whole(parsed.out, packed.getvalue())
     document = description(outcome, how, parsed)
     write_whole(parsed.out.with_suffix(".json"), (json.dumps(document, indent=1) + "\n").encode())
-    (manifest,) = named([EVIDENCE]).values()
-    own = place_of(manifest) / manifest.files[0].path
-    said = data_folder("models") / f"{EVIDENCE}.yaml"
-    if own.resolve() == parsed.out.resolve():
-        write_whole(said, pinned(said.read_text(encoding="utf-8"), parsed.out).encode())
-        say(f"{said} names these weights now")
-    else:
-        size, sha256 = size_and_sha256(parsed.out)
-        say(f"to use them: put {parsed.out} in the place of {own}, and size: {size}, sha256: {sha256} into {said}")
-
-
-def size_and_sha256(path: Path) -> tuple[int, str]:
-    """Return what tells a file from others: its size in bytes, its sha256."""
-    content = path.read_bytes()
-    return len(content), hashlib.sha256(content).hexdigest()
-
-
-def pinned(manifest: str, weights: Path) -> str:
-    """Return a manifest of one file with the size and the sha256 of these weights."""
-    size, sha256 = size_and_sha256(weights)
-    text = re.sub(r"(?m)^(    sha256: ).*$", rf"\g<1>{sha256}", manifest)
-    return re.sub(r"(?m)^(    size: ).*$", rf"\g<1>{size}", text)
+    say(pin(parsed.out, EVIDENCE))
 
 
 def fit_rounds(

@@ -3,9 +3,10 @@
     python benchmarks/ondevice.py speed RECORDING...          real-time factors, own time, beside faster-whisper alone
     python benchmarks/ondevice.py memory RECORDING HOURS...   peak memory on so many hours of it, repeated
     python benchmarks/ondevice.py live RECORDING...           delay and latency in chunks of 0.1 s
+    python benchmarks/ondevice.py foreground RECORDING...     the stage `foreground` alone, on one and two threads
     python benchmarks/ondevice.py help                        time of `python -m cascade --help`
 
-All of them take --enrolment FILE. Compare numbers only within one run: they depend on what else the machine does.
+The first three take --enrolment FILE. Compare numbers only within one run: they depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from cascade.audio import read_audio
 from cascade.backends import dvector, faster_whisper, silero
 from cascade.config import CascadeConfig
 from cascade.evidence import Evidence
-from cascade.types import SAMPLE_RATE, AudioChunk, Samples, Span
+from cascade.settings import ForegroundSettings
+from cascade.stage import Chain
+from cascade.types import SAMPLE_RATE, AudioChunk, Mode, Samples, Span
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 console = Console()
@@ -164,6 +167,32 @@ def live(recordings: list[Path], enrolment: EnrolmentOption = None) -> None:
             )
         table.add_row(f"{recording.parent.name}/{recording.name}", *cells)
     console.print(table)
+
+
+@app.command()
+def foreground(recordings: list[Path]) -> None:
+    """Print real-time factor and memory of the stage that tells foreground from background, its detector included."""
+    table = Table("recording", "threads", "RTF", "peak memory", "before loading")
+    for recording in recordings:
+        for threads in (1, 2):
+            command = [sys.executable, __file__, "one-foreground", str(recording), str(threads)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            table.add_row(f"{recording.parent.name}/{recording.name}", str(threads), *done.stdout.split(";"))
+    console.print(table)
+
+
+@app.command(hidden=True)
+def one_foreground(recording: Path, threads: int) -> None:
+    """Print real-time factor, peak memory and what of it was taken before; the command `foreground` runs it."""
+    chunks = list(open_audio(recording))
+    before_mb = _peak_mb()
+    stage = ForegroundSettings(use="foreground", threads=threads).load(lambda: Chain([]))(Mode.GENERAL)
+    began = time.perf_counter()
+    for chunk in chunks:
+        stage.push(chunk)
+    stage.flush()
+    rtf = (time.perf_counter() - began) / chunks[-1].span.end_s
+    print(f"{rtf:.3f};{_peak_mb():.0f} MB;{before_mb:.0f} MB")
 
 
 @app.command("help")

@@ -15,27 +15,23 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from cascade.audio import SampleBuffer
+from cascade.foreground import FOREGROUND, SOURCES
 from cascade.separation import Encoder
+from cascade.speech import FRAME, SpeechDetector, SpeechFrames
 from cascade.types import Samples, SeparatedChunk, Span, SpeakerTurn, Vector, concatenate, seconds, whole
 
 HOP: Final = seconds(0.1)
 """Samples between decisions: a syllable is not much shorter."""
 
-FRAME: Final = 512
-"""Samples per frame of the speech detector; Silero VAD (v5 and later) takes no other number at 16 kHz."""
-
 SURROUNDINGS: Final = seconds(0.3)
 """Samples on either side of a turn that go with it, to tell where in it somebody begins or ends; after a turn that a
 pause ended, so many were heard anyway before it was known."""
-
-SPEECH_THRESHOLD: Final = 0.5
-"""Speech probability from which a frame is speech: the default of Silero VAD (github.com/snakers4/silero-vad)."""
 
 HOPS_PER_WINDOW: Final = 2
 """Hops that share an embedding, of the window around their middle. The encoder is most of the computing, and windows of
@@ -66,13 +62,6 @@ UNKNOWN: Final = "unknown"
 """Label of a voice that was heard too briefly to be told from the others."""
 
 
-class SpeechDetector(Protocol):
-    """Speech probability of one frame; keeps the state of one stream, so each stream has its own."""
-
-    def __call__(self, frame: Samples, /) -> float:
-        """Return the probability of speech, in [0, 1], in the next frame (FRAME,)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Hop:
     """What is known of one hop: speech or not, level in dB re full scale, embedding (dim,) where there is speech."""
@@ -93,10 +82,9 @@ class _Listener:
     """Samples -> Hop. A hop is ready once its frames and the encoder's window around it have been heard."""
 
     def __init__(self, detect: SpeechDetector, encode: Encoder, buffer: SampleBuffer) -> None:
-        self._detect, self._encode, self._buffer = detect, encode, buffer
+        self._encode, self._buffer = encode, buffer
+        self._speech = SpeechFrames(detect, buffer)
         self._embedded: tuple[int, Vector | None] = (-1, None)
-        self._frames_done = 0
-        self._speech_until = deque[int]()
         self._next = 0
 
     @property
@@ -107,41 +95,29 @@ class _Listener:
     @property
     def needs(self) -> int:
         """First sample that a later hop may still ask for."""
-        return max(0, min(self._frames_done * FRAME, self._window(self._next).start, self._last_window_start()))
+        return max(0, min(self._speech.end, self._window(self._next).start, self._last_window_start()))
 
     def hops(self) -> Iterator[Hop]:
         """Yield the hops that what was heard so far settles."""
-        self._detect_speech()
+        self._speech.hear()
         while self._ready():
             yield self._take()
 
     def rest(self) -> Iterator[Hop]:
         """Yield the hops at the end of the stream: the last frame is padded, the last window stands where it can."""
-        missing = -self._buffer.end % FRAME
-        tail = self._buffer.take(Span(self._frames_done * FRAME, self._buffer.end))
-        if missing and tail.size:
-            self._hear(np.pad(tail, (0, FRAME - tail.size)))
+        self._speech.hear_rest()
         while self._next * HOP < self._buffer.end:
             yield self._take()
 
-    def _detect_speech(self) -> None:
-        while (start := self._frames_done * FRAME) + FRAME <= self._buffer.end:
-            self._hear(self._buffer.take(Span(start, start + FRAME)))
-
-    def _hear(self, frame: Samples) -> None:
-        if self._detect(frame) > SPEECH_THRESHOLD:
-            self._speech_until.append(self._frames_done)
-        self._frames_done += 1
-
     def _ready(self) -> bool:
         span = Span(self._next * HOP, (self._next + 1) * HOP)
-        if self._frames_done * FRAME < span.end:
+        if self._speech.end < span.end:
             return False
-        return not self._has_speech(span) or self._buffer.end >= self._window(self._next).end
+        return not self._speech.any_in(span) or self._buffer.end >= self._window(self._next).end
 
     def _take(self) -> Hop:
         span = Span(self._next * HOP, min((self._next + 1) * HOP, self._buffer.end))
-        speech = self._has_speech(span)
+        speech = self._speech.any_in(span)
         hop = Hop(
             index=self._next,
             speech=speech,
@@ -150,11 +126,6 @@ class _Listener:
         )
         self._next += 1
         return hop
-
-    def _has_speech(self, span: Span) -> bool:
-        while self._speech_until and (self._speech_until[0] + 1) * FRAME <= span.start:
-            self._speech_until.popleft()
-        return bool(self._speech_until) and self._speech_until[0] * FRAME < span.end
 
     def _embedding(self, hop: int) -> Vector | None:
         """Return the embedding that a hop shares with its neighbours; None where the encoder can tell nothing."""
@@ -614,10 +585,7 @@ class Diarizer:
         self._sources.drop_before(oldest)
 
 
-FOREGROUND: Final = 0
-"""Which of the two sources that a separator by distance gives is the foreground; the other one is the background."""
-
-BACKGROUND: Final = "background"
+BEHIND: Final = "background"
 """Label of whoever speaks in the background: one or several, nobody who could be the main speaker."""
 
 
@@ -634,7 +602,7 @@ class ForegroundDiarizer:
     """Hears the mixture, and the background by itself; a Stage[SeparatedChunk, SpeakerTurn].
 
     The turns of the mixture are those of a Diarizer, each with the foreground as its source. In the background it only
-    matters when somebody speaks: all of it is BACKGROUND's. So turns of the two may lie over each other.
+    matters when somebody speaks: all of it is BEHIND's. So turns of the two may lie over each other.
 
     Both are heard hop by hop: so the order of their turns does not depend on how the stream is cut into chunks.
     """
@@ -658,7 +626,7 @@ class ForegroundDiarizer:
         Raises:
             ValueError: The chunk has other sources than a foreground and a background.
         """
-        if len(chunk.sources) != len(self._waiting) - 1:
+        if len(chunk.sources) != SOURCES:
             raise ValueError(f"expected a foreground and a background, got {len(chunk.sources)} source(s)")
         for buffer, sound in zip(self._waiting, (chunk.mixture, *chunk.sources), strict=True):
             buffer.append(sound, chunk.span)
@@ -686,7 +654,7 @@ class ForegroundDiarizer:
 
 
 def _in_background(turns: Iterable[SpeakerTurn]) -> list[SpeakerTurn]:
-    return [replace(turn, speaker=BACKGROUND, background=True) for turn in whole(turns)]
+    return [replace(turn, speaker=BEHIND, background=True) for turn in whole(turns)]
 
 
 def _by_hop(hops: Sequence[Hop], span: Span) -> Vector:

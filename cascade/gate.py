@@ -311,6 +311,8 @@ class MainSpeaker:
     What a separator found in the background is nobody's who could be the main speaker: it is decided at once, and tells
     nothing of who is dominant.
 
+    With `overlap: foreground`, the mixture tells whose a piece is, and the foreground goes on, if most of it is there.
+
     With `overlap: separate`, the turn's source stands in for the mixture where others speak. Each such stretch of it is
     judged by itself, as a turn would be, and only what is found to be the main speaker's in it passes.
     """
@@ -432,7 +434,7 @@ class MainSpeaker:
             return []
         if turn.speaker == UNKNOWN or self._why_not(turn) is not None:
             return []
-        if self._settings.overlap is not OverlapPolicy.ADMIT_IF_DOMINANT:
+        if self._settings.overlap not in (OverlapPolicy.ADMIT_IF_DOMINANT, OverlapPolicy.FOREGROUND):
             return []
         before = self._begun.before(turn)
         try:
@@ -469,14 +471,25 @@ class MainSpeaker:
             return self._other(turn, span, reason, piece.evidence)
         if span.duration_s < self._settings.min_turn_s:
             return self._other(turn, span, WithholdReason.TOO_SHORT, piece.evidence)
+        if self._of_foreground and not is_in_foreground(turn, span):
+            return self._other(turn, span, WithholdReason.UNVERIFIED, piece.evidence)
         admission = Admission(self._mode, AdmitReason.MAIN_SPEAKER, piece.evidence, self._settings.threshold)
-        return AdmittedTurn(span, MAIN, _cut(turn, span), admission)
+        return AdmittedTurn(span, MAIN, self._handed(turn, span), admission)
+
+    @property
+    def _of_foreground(self) -> bool:
+        """Whether the foreground goes on in place of the mixture."""
+        return self._settings.overlap is OverlapPolicy.FOREGROUND
+
+    def _handed(self, turn: SpeakerTurn, span: Span) -> Samples:
+        """Return the samples of a part of a turn that go on."""
+        return _cut(foreground_of(turn) if self._of_foreground and not turn.background else turn, span)
 
     def _other(self, turn: SpeakerTurn, span: Span, reason: WithholdReason, evidence: float) -> AdmittedTurn | Withheld:
         """Withhold what is not the main speaker's, or admit it labelled, where the mode admits everyone."""
         if self._mode is Mode.GENERAL and not self._settings.always:
             admission = Admission(self._mode, AdmitReason.GENERAL_MODE, evidence, self._settings.threshold)
-            return AdmittedTurn(span, turn.speaker, _cut(turn, span), admission)
+            return AdmittedTurn(span, turn.speaker, self._handed(turn, span), admission)
         return Withheld(span, turn.speaker, reason, evidence, self._settings.threshold)
 
     def _why_not(self, turn: SpeakerTurn) -> WithholdReason | None:

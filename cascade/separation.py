@@ -4,6 +4,8 @@
     Separator       a model that separates short windows, joined so that the order of the sources holds
     LoudestSource   SeparatedChunk -> SpeakerTurn: the source that speaks loudest is the main speaker
 
+(Foreground, which tells near from far, has a file of its own: foreground.py.)
+
 A separation model hears a few seconds at a time: its memory and time grow with the length that it is given, and models
 with a positional encoding know no length beyond it. So the stream is cut into windows that start at absolute multiples
 of the hop, and what comes out is joined by overlap-add. Each window passes through

@@ -22,17 +22,28 @@ from cascade.answering.questions import Answerer
 from cascade.answering.spending import MILLION, Budget, Price, read_prices
 from cascade.asr import LANGUAGES, Recogniser, Transcriber
 from cascade.audio import read_audio
-from cascade.backends import dvector, extractive, faster_whisper, llamacpp, openai, pyannote, sepformer, silero, whisper
+from cascade.backends import (
+    dvector,
+    extractive,
+    faster_whisper,
+    llamacpp,
+    openai,
+    pyannote,
+    separator,
+    sepformer,
+    silero,
+    whisper,
+)
 from cascade.diarization import (
     ClusteringSettings,
     DiarizationModel,
     Diarizer,
-    SpeechDetector,
     WholeRecordingDiarizer,
 )
 from cascade.errors import CascadeError, ConfigError, EnrolmentError, OutputError
 from cascade.evidence import Judge
 from cascade.evidence import load as load_evidence
+from cascade.foreground import LOOKAHEAD, Foreground, Network
 from cascade.gate import ENROLMENT_WEIGHT, Everyone, GateSettings, MainSpeaker, Profile, enrol
 from cascade.manifests import checksums, folder_of, named
 from cascade.output import enrolments
@@ -42,6 +53,7 @@ from cascade.output.models import sha256_of
 from cascade.overlap import OverlapPolicy
 from cascade.packaged import data_folder
 from cascade.separation import Encoder, LoudestSource, Mixture, Separate, Separator
+from cascade.speech import SpeechDetector
 from cascade.stage import Chain, Stage
 from cascade.types import (
     SAMPLE_RATE,
@@ -72,6 +84,9 @@ D_VECTOR: Final = "d-vector-ge2e"
 
 DIMENSIONS: Final = {D_VECTOR: 256, pyannote.MODEL: 256}
 """By the manifest of a speaker encoder, how many numbers its embeddings have."""
+
+SPEECH: Final = "silero-vad-v6"
+"""The manifest of the speech detector."""
 
 EVIDENCE: Final = "gate-evidence"
 """The manifest of the network that judges in the gate; it was fitted to d-vectors."""
@@ -141,13 +156,18 @@ class Settings(BaseModel):
 class StreamSettings(Settings):
     """Settings of a stage in the stream, which is to say of all but the answerer.
 
-    separates: whether it gives several sources. grounds: whether these are foreground and background. encodes: whether there are embeddings in the turns that it gives, and
+    separates: whether it gives several sources. by_distance: whether these are foreground and background. encodes: whether there are embeddings in the turns that it gives, and
     `load_encoder` loads what they come from.
     """
 
     separates: ClassVar[bool] = False
-    grounds: ClassVar[bool] = False
+    by_distance: ClassVar[bool] = False
     encodes: ClassVar[bool] = False
+
+    @property
+    def hears_foreground(self) -> bool:
+        """Whether the source of each turn that it gives is the foreground; known to what `behind` returns."""
+        return False
 
     @property
     def encoder(self) -> EncoderVersion | None:
@@ -337,6 +357,56 @@ class SepFormerSettings(StreamSettings):
         )
 
 
+class ForegroundSettings(StreamSettings):
+    """Foreground and background; model is the network that comes with cascade, or a file of models/separator/export.py.
+
+    threads is how many it computes with.
+    """
+
+    takes = AudioChunk
+    gives = SeparatedChunk
+    separates = True
+    by_distance = True
+    extra = "ondevice"
+    use: Literal["foreground"]
+    model: str = separator.MODEL
+    threads: int = Field(1, ge=1, le=256)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The network, unless it is the user's own, and the speech detector."""
+        return (*((self.model,) if self.model == separator.MODEL else ()), SPEECH)
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """A network of the user's own."""
+        return _own(self.model, (separator.MODEL,), separator.files)
+
+    def check_own_model(self) -> None:
+        """Look whether a network of the user's own is there."""
+        if self.model != separator.MODEL:
+            separator.check_file(Path(self.model))
+
+    def seen_from(self, folder: Path) -> Self:
+        """Return these settings with a network of the user's own read from a folder."""
+        return self.model_copy(update={"model": _from(folder, self.model, (separator.MODEL,))})
+
+    @property
+    def lookahead_s(self) -> float | None:
+        """What a window hears after the hop that it settles begins."""
+        return LOOKAHEAD / SAMPLE_RATE
+
+    def load(self, before: Callable[[], Chain]) -> StageMaker:
+        """Load both networks."""
+        own = self.model != separator.MODEL
+        path = Path(self.model) if own else folder_of(separator.MODEL) / separator.FILE
+        return self.around(separator.load(path, threads=self.threads), silero.load())
+
+    def around(self, network: Network, detector: Callable[[], SpeechDetector]) -> StageMaker:
+        """Return the stage around these models; the detector has a state, so each stream is given its own."""
+        return lambda _: Foreground(network, detector())
+
+
 class LoudestSourceSettings(StreamSettings):
     """The paper's choice of the main speaker: the source that is loudest over the recording."""
 
@@ -452,18 +522,23 @@ class OnlineClusteringSettings(StreamSettings):
     pause_s: float = Field(_CLUSTERING.pause_s, ge=0.2, le=2)
     pad_s: float = Field(_CLUSTERING.pad_s, ge=0, le=0.2)
     longest_s: float = Field(_CLUSTERING.longest_s, ge=6, le=28)
-    _of_foreground: bool = PrivateAttr(False)
+    _hears_foreground: bool = PrivateAttr(False)
 
     def behind(self, others: Sequence[StreamSettings]) -> Self:
-        """Return these settings, knowing whether it hears a foreground and a background, each by itself."""
+        """Return these settings, knowing whether there is a foreground, and a background to be heard by itself."""
         copy = self.model_copy()
-        copy._of_foreground = any(other.grounds for other in others)
+        copy._hears_foreground = any(other.by_distance for other in others)
         return copy
+
+    @property
+    def hears_foreground(self) -> bool:
+        """Whether there is one."""
+        return self._hears_foreground
 
     @property
     def models(self) -> tuple[str, ...]:
         """The speech detector and the speaker encoder."""
-        return ("silero-vad-v6", D_VECTOR)
+        return (SPEECH, D_VECTOR)
 
     @property
     def encoder(self) -> EncoderVersion:
@@ -487,7 +562,7 @@ class OnlineClusteringSettings(StreamSettings):
     def around(self, detector: Callable[[], SpeechDetector], encoder: Encoder) -> StageMaker:
         """Return the stage around these models; the detector has a state, so each stream is given its own."""
         settings = ClusteringSettings(pause_s=self.pause_s, pad_s=self.pad_s, longest_s=self.longest_s)
-        if self._of_foreground:
+        if self._hears_foreground:
             return lambda _: ForegroundDiarizer((detector(), detector()), encoder, settings)
         return lambda _: Diarizer(detector(), encoder, settings)
 
@@ -562,13 +637,18 @@ class MainSpeakerSettings(StreamSettings):
 
     @property
     def misfit(self) -> str | None:
-        """That nothing in front separates, or tells voices, where sources are to be verified."""
+        """That nothing in front gives what the overlap policy is about."""
+        if self.overlap is OverlapPolicy.FOREGROUND and not any(other.hears_foreground for other in self._others):
+            return (
+                "overlap: foreground needs 'use: foreground' and 'use: online_clustering' in front; put them in place "
+                "of what is there, or choose another overlap"
+            )
         if self.overlap is not OverlapPolicy.SEPARATE:
             return None
         if not any(other.separates for other in self._others):
             return (
-                "overlap: separate needs a stage in front that gives several sources, such as 'use: sepformer'; put it "
-                "in place of 'use: mixture', or choose overlap: admit_if_dominant or withhold"
+                "overlap: separate needs a stage in front that gives several sources, such as 'use: foreground'; put "
+                "it in place of 'use: mixture', or choose overlap: admit_if_dominant or withhold"
             )
         if self._embedder is None:
             return (
@@ -996,6 +1076,7 @@ class LlamaCppSettings(AnswererSettings):
 AnyStage = Annotated[
     MixtureSettings
     | SepFormerSettings
+    | ForegroundSettings
     | OnlineClusteringSettings
     | LoudestSourceSettings
     | PyannoteSettings
@@ -1018,7 +1099,10 @@ def stages_by_name() -> dict[str, type[Settings]]:
 
 
 def _turns(path: Path, before: Callable[[], Chain]) -> list[SpeakerTurn]:
-    """Return the turns of a recording, or of its first LONGEST_ENROLMENT_S, each piece heard by itself."""
+    """Return the turns of a recording, or of its first LONGEST_ENROLMENT_S, each piece heard by itself.
+
+    What is heard in the background of it is nobody's who is enrolled.
+    """
     samples = read_audio(path, limit_s=LONGEST_ENROLMENT_S)
     if len(samples) >= seconds(LONGEST_ENROLMENT_S):
         log.warning("enrolment '%s': only its first %.0f s are used", path, LONGEST_ENROLMENT_S)
@@ -1027,4 +1111,4 @@ def _turns(path: Path, before: Callable[[], Chain]) -> list[SpeakerTurn]:
     for start in range(0, len(samples), size):
         piece, chain = samples[start : start + size], before()
         turns += [*chain.push(AudioChunk(Span(0, len(piece)), piece)), *chain.flush()]
-    return whole(turns)
+    return [turn for turn in whole(turns) if not turn.background]

@@ -26,12 +26,14 @@ from cascade.backends.extractive import ExtractiveAnswerer
 from cascade.config import CascadeConfig
 from cascade.diarization import Diarization, Stretch
 from cascade.evidence import N_BANDS, Judge, Observation
+from cascade.foreground import WINDOW, Network, Spectra, to_samples, to_spectra
 from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, StageLoader, load_stages
 from cascade.settings import (
     AnswererSettings,
     ExtractiveSettings,
     FasterWhisperSettings,
+    ForegroundSettings,
     MainSpeakerSettings,
     OnlineClusteringSettings,
     OpenAISettings,
@@ -271,23 +273,27 @@ class Parted:
     """A separation model that knows a scene: the main speaker is source 0, all else source 1, and both add up to it.
 
     With `swaps` they are the wrong way round wherever a bystander speaks under the main speaker. What is not of the
-    scene, such as an enrolment, is separated by its pitch.
+    scene, such as an enrolment, is separated by its pitch. A window may begin at each multiple of the step, have
+    silence around what is of the scene, and be at another level.
     """
 
     scene: Scene
-    hop: int = seconds(2.0)
+    step: int = seconds(0.5)
     swaps: bool = False
 
     def __call__(self, windows: Samples, /) -> Samples:
         return np.stack([self._of(window) for window in windows])
 
     def _of(self, window: Samples) -> Samples:
-        for start in range(0, len(self.scene.audio), self.hop):
-            heard = self.scene.audio[start : start + len(window)]
-            if np.array_equal(window[: len(heard)], heard) and not window[len(heard) :].any():
-                return np.pad(self._sources[:, start : start + len(heard)], ((0, 0), (0, len(window) - len(heard))))
-        (sources,) = separate(window[None])
-        return np.asarray(sources, np.float32)
+        size = len(window)
+        whole = np.concatenate([self.scene.audio[None], self._sources]).astype(np.float64)
+        around = np.pad(whole, ((0, 0), (size, size)))
+        for start in range(self.step, size + whole.shape[1], self.step):
+            heard, *sources = around[:, start : start + size]
+            gain = (window @ heard) / max(heard @ heard, 1e-9)
+            if np.square(window - gain * heard).sum() < 1e-6 * np.square(window, dtype=np.float64).sum():
+                return np.asarray(gain * np.stack(sources), np.float32)
+        return np.asarray(separate(window[None])[0], np.float32)
 
     @cached_property
     def _sources(self) -> Samples:
@@ -309,6 +315,16 @@ class Parted:
         return [
             said.span & span for said in self.scene.said if said.speaker != MAIN for span in mine if said.span & span
         ]
+
+
+def in_spectra(separate: Callable[[Samples], Samples]) -> Network:
+    """Return the network of foreground and background that gives what a separation model does, and in its order."""
+
+    def network(spectra: Spectra) -> Spectra:
+        (sources,) = separate(to_samples(spectra, WINDOW))
+        return np.stack([to_spectra(source) for source in sources], axis=1)
+
+    return network
 
 
 def separate_nothing(windows: Samples) -> Samples:
@@ -425,6 +441,8 @@ class Models:
             return settings.around(self.recognise)
         if isinstance(settings, SepFormerSettings):
             return settings.around(self.separate, SAMPLE_RATE, 2, self.encode)
+        if isinstance(settings, ForegroundSettings):
+            return settings.around(in_spectra(self.separate), lambda: self.detect)
         if isinstance(settings, PyannoteSettings):
             return settings.around(self.diarize or PitchDiarization(self.encode))
         if isinstance(settings, MainSpeakerSettings):

@@ -28,7 +28,7 @@ ORDER = (
     ("types",),
     ("stage",),
     (
-        "audio", "separation", "diarization", "evidence", "overlap", "gate", "asr",
+        "audio", "speech", "separation", "foreground", "diarization", "evidence", "overlap", "gate", "asr",
         "answering.plain", "answering.phrases", "answering.questions", "answering.prompts", "answering.letters",
         "answering.reading", "answering.declining", "answering.faults", "answering.pacing", "answering.spending",
         "answering.chat",

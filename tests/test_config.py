@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cascade.answering.spending import Price
-from cascade.backends import faster_whisper, pyannote, sepformer, whisper
+from cascade.backends import faster_whisper, pyannote, separator, sepformer, whisper
 from cascade.config import BenchmarkSettings, CascadeConfig, find_config, load_config
 from cascade.errors import ConfigError, EnrolmentError, ModelError
 from cascade.manifests import checksums, manifests
@@ -23,6 +23,7 @@ from cascade.overlap import OverlapPolicy
 from cascade.packaged import data_folder
 from cascade.separation import Encoder
 from cascade.settings import (
+    ForegroundSettings,
     LoudestSourceSettings,
     MainSpeakerSettings,
     OnlineClusteringSettings,
@@ -30,6 +31,7 @@ from cascade.settings import (
     SepFormerSettings,
     stages_by_name,
 )
+from cascade.speech import SpeechDetector
 from cascade.stage import Chain
 from cascade.types import SAMPLE_RATE, AudioChunk, Mode, Samples, Span, SpeakerTurn
 from tests.canary import PitchEncoder
@@ -251,6 +253,7 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(write: Write) -> Non
 PATHS = {
     ("sepformer", "model"): sepformer.MODELS,
     ("sepformer", "overlap_model"): (pyannote.MODEL,),
+    ("foreground", "model"): (separator.MODEL,),
     ("pyannote", "model"): (pyannote.MODEL,),
     ("main_speaker", "enrolment"): (),
     ("whisper", "size"): (whisper.DEFAULT_SIZE,),
@@ -272,6 +275,7 @@ WORDS = {
 
 PLACES = {
     "sepformer": 0,
+    "foreground": 0,
     "pyannote": 1,
     "main_speaker": 2,
     "whisper": 3,
@@ -397,6 +401,38 @@ def test_where_nobody_overlaps_nothing_is_separated(told: bool) -> None:
     assert bool(separated) is told
 
 
+# --- the foreground's settings ----------------------------------------------------------------------------------------
+
+
+def test_a_network_of_ones_own_takes_the_place_of_the_one_that_has_a_manifest(tmp_path: Path) -> None:
+    known = ForegroundSettings(use="foreground")
+    assert (known.models, known.own_files) == ((separator.MODEL, "silero-vad-v6"), ())
+    known.check_own_model()
+    own = ForegroundSettings(use="foreground", model=str(tmp_path / "mine.onnx"))
+    assert (own.models, own.own_files) == (("silero-vad-v6",), ())
+    with pytest.raises(ModelError, match="cannot be read"):
+        own.check_own_model()
+    (tmp_path / "mine.onnx").write_bytes(b"\x08\x08")
+    assert own.own_files == (tmp_path / "mine.onnx",)
+    own.check_own_model()
+    with pytest.raises(ModelError, match=r"mine.onnx is not a network that onnxruntime can load; expected foreground"):
+        own.load(lambda: Chain([]))
+
+
+def test_the_foregrounds_lookahead_is_the_stages() -> None:
+    settings, made = ForegroundSettings(use="foreground"), list[None]()
+
+    def detector() -> SpeechDetector:
+        made.append(None)
+        return lambda _: 0.0
+
+    make = settings.around(lambda spectra: spectra, detector)
+    stages = make(Mode.SELECTIVE), make(Mode.GENERAL)
+    assert {stage.lookahead for stage in stages} == {round((settings.lookahead_s or 0) * SAMPLE_RATE)}
+    assert settings.lookahead_s == 2.0
+    assert len(made) == 2, "each stream has a detector of its own"
+
+
 @pytest.mark.parametrize(
     ("text", "price"),
     [("{input: 0, output: 0}", Price(0, 0, 0)), ("{input: 2, cached_input: 0.5, output: 8}", Price(2, 0.5, 8))],
@@ -476,6 +512,7 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_shown(write: Writ
         (SEPARATED + "    hop_s: 4", "windows must overlap: expected less than window_s, 4.0, got 4.0"),
         (SEPARATED + "    window_s: 2", "windows must overlap: expected less than window_s, 2.0, got 2.0"),
         (SEPARATED + "    when: never", "line 3: sepformer.when: input should be 'always' or 'overlap'"),
+        ("stages:\n  - use: foreground\n    threads: 0", "line 3: foreground.threads: input should be greater than or"),
         (SEPARATED + "    threads: -1", "line 3: sepformer.threads: input should be greater than or equal to 0"),
         *((chat(f"{key}: .inf"), f"openai.{key}: input should be a finite number") for key in RATES),
         *((chat(f"{key}: .nan"), f"openai.{key}: input should be a finite number") for key in RATES),
@@ -645,7 +682,7 @@ NO_GATE = "nothing may be transcribed that has not passed a gate; add 'use: main
             "mixture",
             "2: online_clustering",
             "SeparatedChunk, but the audio gives AudioChunk",
-            "stand: mixture, sepformer",
+            "stand: mixture, sepformer, foreground",
         ),
         (
             "online_clustering",
@@ -783,8 +820,12 @@ stages:
 @pytest.mark.parametrize(
     ("first", "second", "refusal"),
     [
-        ("mixture", "online_clustering", "needs a stage in front that gives several sources, such as 'use: sepformer'"),
-        ("mixture", "pyannote", "needs a stage in front that gives several sources, such as 'use: sepformer'"),
+        (
+            "mixture",
+            "online_clustering",
+            "needs a stage in front that gives several sources, such as 'use: fore",
+        ),
+        ("mixture", "pyannote", "needs a stage in front that gives several sources, such as 'use: fore"),
         ("sepformer", "loudest_source", "verifies sources by their voice, but no stage in front tells voices"),
     ],
 )
@@ -796,9 +837,10 @@ def test_separate_needs_sources_and_voices(write: Write, first: str, second: str
     assert line.startswith(f"{path}, line 5: overlap: separate {refusal}")
 
 
+@pytest.mark.parametrize("first", ["sepformer", "foreground"])
 @pytest.mark.parametrize("second", ["online_clustering", "pyannote"])
-def test_separate_goes_behind_a_separator_and_what_tells_voices(write: Write, second: str) -> None:
-    gate = load_config(write(SEPARATE.format(first="sepformer", second=second))).gate
+def test_separate_goes_behind_a_separator_and_what_tells_voices(write: Write, first: str, second: str) -> None:
+    gate = load_config(write(SEPARATE.format(first=first, second=second))).gate
     assert gate is not None
     assert (gate.overlap, gate.misfit) == (OverlapPolicy.SEPARATE, None)
 

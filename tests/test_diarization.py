@@ -20,18 +20,17 @@ from cascade.audio import read_audio
 from cascade.backends import dvector, silero
 from cascade.diarization import (
     FLOOR_DB,
-    FRAME,
     HOP,
     SURROUNDINGS,
     UNKNOWN,
     ClusteringSettings,
     Diarizer,
-    SpeechDetector,
     combine,
     level_db,
     level_handicap_db,
 )
 from cascade.separation import Encoder
+from cascade.speech import FRAME, SpeechDetector
 from cascade.types import SAMPLE_RATE, Samples, SeparatedChunk, Span, SpeakerTurn, Vector, seconds
 from cascade.types import whole as whole_turns
 
@@ -395,7 +394,8 @@ def test_speech_without_an_embedding_is_a_turn_of_nobody(audio: Samples, encode:
 
 def test_samples_that_are_no_numbers_have_no_voice() -> None:
     """A quantised encoder gives a finite embedding for NaN; it must not be asked."""
-    audio = np.full(seconds(2), np.nan, np.float32)
+    audio = np.full(seconds(2), 0.1, np.float32)
+    audio[:: 2 * FRAME] = np.nan  # in every second frame, so that there is speech between them
     turns = turns_of(audio, diarizer=stage(detect=lambda frame: 1.0, encode=dvector.load()))
     assert speakers(turns) == [UNKNOWN]
     assert all(np.isnan(turn.embedding).all() for turn in turns)

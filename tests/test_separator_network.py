@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from cascade import foreground
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))  # the programs find each other there
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models" / "separator"))
 
@@ -24,6 +26,12 @@ def test_spectra_give_the_samples_back() -> None:
     samples = noise(2, 3, 5000)
     assert network.to_spectra(samples).shape == (2, 3, 2, network.N_BINS, 20)
     torch.testing.assert_close(network.to_samples(network.to_spectra(samples), 5000), samples, atol=1e-5, rtol=0)
+
+
+def test_spectra_are_those_of_the_stage() -> None:
+    samples = noise(64_000)
+    stages = foreground.to_spectra(samples.numpy())
+    np.testing.assert_allclose(network.to_spectra(samples[None]).numpy(), stages, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", SMALL)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from cascade.backends import separator
 from cascade.types import seconds
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))  # the programs find each other there
@@ -177,7 +178,10 @@ def test_onnx_gives_what_torch_gives(tmp_path: Path, data: Path, capsys: pytest.
     assert export.main([str(tmp_path / "mean.pt"), "--out", str(tmp_path / "out.onnx")]) == 0
     said = capsys.readouterr().out
     assert "difference" in said
-    run = export.in_onnx(tmp_path / "out.onnx")
+    assert (
+        f"to use them: put {tmp_path / 'out.onnx'} in the place of {HERE.parent / 'foreground' / 'bands.onnx'}" in said
+    )
+    run = separator.load(tmp_path / "out.onnx")
     spectra = np.random.default_rng(1).standard_normal((1, 2, network.N_BINS, 30)).astype(np.float32)
     assert run(spectra).shape == (1, 2, 2, network.N_BINS, 30)
     assert export.difference(export.in_torch(export.read_network(tmp_path / "mean.pt")), run) < 1e-4

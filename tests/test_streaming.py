@@ -24,7 +24,7 @@ from cascade.asr import Recognition
 from cascade.audio import read_audio
 from cascade.backends import dvector, silero
 from cascade.config import CascadeConfig, load_config
-from cascade.diarization import SpeechDetector
+from cascade.foreground import HOP, Foreground
 from cascade.gate import GateSettings
 from cascade.packaged import data_folder
 from cascade.pipeline import Cascade, Decision, Listening, load_stages
@@ -36,6 +36,7 @@ from cascade.settings import (
     StreamSettings,
     WhisperSettings,
 )
+from cascade.speech import SpeechDetector
 from cascade.stage import Chain
 from cascade.types import (
     SAMPLE_RATE,
@@ -48,7 +49,7 @@ from cascade.types import (
     seconds,
 )
 from cascade.types import whole as whole_turns
-from tests.canary import MAIN, SCENE, Models, Said, Scene, cascade_of, separate_nothing
+from tests.canary import MAIN, SCENE, Models, Said, Scene, cascade_of, in_spectra, separate_nothing
 from tests.canary import separate as separate_truly
 
 TALK = Path(__file__).parents[1] / "benchmarks" / "talk"
@@ -236,7 +237,7 @@ def test_next_to_nothing_is_no_error_in_any_configuration(fake: Cascade, n_sampl
         assert fake.listening.performance.audio_s == n_samples / SAMPLE_RATE
 
 
-# --- the separator and the choice of the loudest source, with the real encoder ----------------------------------------
+# --- the separators and the choice of the loudest source, with the real encoder ---------------------------------------
 
 
 def split(windows: Samples) -> Samples:
@@ -246,16 +247,17 @@ def split(windows: Samples) -> Samples:
     return np.where(turned[:, None, None], sources[:, ::-1], sources)
 
 
-SEPARATORS: dict[str, Callable[[], Separator]] = {
+SEPARATORS: dict[str, Callable[[], Separator | Foreground]] = {
     "at 8 kHz": lambda: Separator(split, rate=8000, encode=REAL.encoder),
     "at 16 kHz, in batches": lambda: Separator(split, rate=16_000, batch=3, encode=REAL.encoder),
     "where two speak": lambda: Separator(
         split, rate=8000, encode=REAL.encoder, overlap=lambda window: bool(np.abs(window).max() > 0.1)
     ),
+    "foreground": lambda: Foreground(in_spectra(split), REAL.detector()),
 }
 
 
-def separate(separator: Separator, chunks: Iterable[AudioChunk]) -> list[str]:
+def separate(separator: Separator | Foreground, chunks: Iterable[AudioChunk]) -> list[str]:
     """Return a fingerprint of each separated chunk, and of the turn of the loudest source."""
     chosen = LoudestSource()
     separated = [out for chunk in chunks for out in separator.push(chunk)] + list(separator.flush())
@@ -272,7 +274,8 @@ def separate(separator: Separator, chunks: Iterable[AudioChunk]) -> list[str]:
 @settings(max_examples=5, deadline=None)
 def test_cutting_changes_nothing_of_what_is_separated(name: str, positions: list[int]) -> None:
     whole = separate(SEPARATORS[name](), cut(PIECE, ()))
-    assert len(whole) == 8, "seven hops of two seconds, and one turn"
+    n_hops = -(-len(PIECE) // HOP) if name == "foreground" else 7
+    assert len(whole) == n_hops + 1, "hops of two seconds, or the foreground's, and one turn"
     assert separate(SEPARATORS[name](), cut(PIECE, positions)) == whole
 
 

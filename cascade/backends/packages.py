@@ -30,13 +30,20 @@ def missing(distribution: str, module: str, error: ModuleNotFoundError) -> Missi
     return ModelError(f"the package '{distribution}' is broken; run: {reinstalling(distribution)}")
 
 
-def session(path: Path) -> Any:
+def session(path: Path, *, threads: int = 1, fix: str = "run: python -m cascade models verify") -> Any:
     """Return an onnxruntime session on one core of the CPU.
 
-    The networks here are small and run one input at a time: a second thread would mostly wait, and on a busy machine
+    Most networks here are small and run one input at a time: a second thread would mostly wait, and on a busy machine
     the two spin against each other.
 
-    Raises MissingExtraError without onnxruntime and ModelError where it, or the file, is broken.
+    Args:
+        path: The network.
+        threads: How many threads it computes with.
+        fix: What to do where onnxruntime cannot load the file.
+
+    Raises:
+        MissingExtraError: onnxruntime is not installed.
+        ModelError: It, or the file, is broken.
     """
     try:
         import onnxruntime
@@ -44,12 +51,10 @@ def session(path: Path) -> Any:
         raise missing("onnxruntime", "onnxruntime", error) from error
     onnxruntime.disable_telemetry_events()  # for those who imported it before cascade could switch that off
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(str(path), sess_options=options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises its own, unrelated types
-        raise ModelError(
-            f"{path.name} is not a network that onnxruntime can load; run: python -m cascade models verify"
-        ) from error
+        raise ModelError(f"{path.name} is not a network that onnxruntime can load; {fix}") from error

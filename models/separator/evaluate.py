@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from listening import Network, separate, to_samples, to_spectra
 from mixtures import AT_10_DB, draw_mixture, read_rooms, read_speech
 
 from corpus import positive  # isort: skip
@@ -38,10 +37,12 @@ from hearing import Ears  # isort: skip
 from references import Scene, read_scenes  # isort: skip
 
 from cascade.audio import read_audio
+from cascade.backends import separator
 from cascade.config import load_config
 from cascade.errors import CascadeError
+from cascade.foreground import BACKGROUND, Foreground, Network, Spectra, separate
 from cascade.scoring.leakage import leakage, retention
-from cascade.types import SAMPLE_RATE, Samples
+from cascade.types import SAMPLE_RATE, AudioChunk, Samples, Span, concatenate
 
 Hear = Callable[[Samples], str]
 """Speech recognition: (n_samples,) -> text."""
@@ -100,16 +101,32 @@ def measure(scene: Scene, network: Network, hear: Hear | None) -> Measured:
         raise ValueError(f"{folder} has no main.flac and bystander.flac: make scenes with every speaker alone")
     mixture, main, bystander = read_audio(scene.mixture), read_audio(scene.main), read_audio(alone)
     began = time.perf_counter()
-    plain = separate(mixture, network, share=0.0)
+    foreground, background = hear_all(mixture, network)
     rtf = (time.perf_counter() - began) / (len(mixture) / SAMPLE_RATE)
-    foreground = mixture - plain[1]
+    plain = hear_all(mixture, turned(network))[BACKGROUND]
     return Measured(
         scene.name,
-        gain_of(mixture, plain[0], foreground, main),
-        gain_of(mixture, plain[1], plain[1], bystander),
+        gain_of(mixture, plain, foreground, main),
+        gain_of(mixture, background, background, bystander),
         round(rtf, 3),
-        {} if hear is None else count_words(scene, hear, mixture, foreground, plain[1], main, bystander),
+        {} if hear is None else count_words(scene, hear, mixture, foreground, background, main, bystander),
     )
+
+
+def hear_all(mixture: Samples, network: Network) -> Samples:
+    """Foreground and background (2, n_samples) of a recording (n_samples,), as the stage gives them; all is speech."""
+    stage = Foreground(network, lambda _: 1.0)
+    chunks = [*stage.push(AudioChunk(Span(0, len(mixture)), mixture)), *stage.flush()]
+    return concatenate([chunk.sources for chunk in chunks])
+
+
+def turned(network: Network) -> Network:
+    """Return a network that gives the background first; the stage hands on what comes second as it comes."""
+
+    def run(spectra: Spectra) -> Spectra:
+        return network(spectra)[:, ::-1]
+
+    return run
 
 
 def count_words(
@@ -148,7 +165,7 @@ def measure_drawn(network: Network, corpora: Sequence[Path], rooms: Path, count:
     gains = []
     for number in range(count):
         drawn = draw_mixture(AT_10_DB, speech, places, np.random.default_rng([TEST_SEED, number]))
-        guess = to_samples(network(to_spectra(drawn.mixture)), len(drawn.mixture))[0]
+        guess = separate(drawn.mixture, network)
         pairs = zip(guess, (drawn.foreground, drawn.background), strict=True)
         gains.append([si_sdr(one, wanted) - si_sdr(drawn.mixture, wanted) for one, wanted in pairs])
     foreground, background = np.mean(gains, axis=0)
@@ -210,12 +227,15 @@ def load_network(path: Path) -> Network:
     """Load what train.py or export.py wrote.
 
     Raises:
-        ValueError: It isn't such a file.
-        OSError: It can't be read.
+        ValueError: It isn't such a file of torch's.
+        OSError: That can't be read.
+        CascadeError: It isn't such an ONNX file, or can't be read.
     """
-    from export import in_onnx, in_torch, read_network
+    if path.suffix == ".onnx":
+        return separator.load(path)
+    from export import in_torch, read_network
 
-    return in_onnx(path) if path.suffix == ".onnx" else in_torch(read_network(path))
+    return in_torch(read_network(path))
 
 
 def load_hearing() -> Hear:

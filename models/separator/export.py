@@ -9,7 +9,6 @@ The network takes `spectra` (n, 2, 257, n_frames), the real and imaginary parts 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 import warnings
 from collections.abc import Sequence
@@ -18,9 +17,17 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from listening import N_BINS, Network, Spectra
 from network import Shape, build, count_parameters
 from torch import nn
+
+from cascade.backends import separator
+from cascade.errors import CascadeError
+from cascade.foreground import N_BINS, Network, Spectra
+
+BENCHMARKS: Final = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))  # its programs find each other there, and this one finds them
+
+from pinning import pin, size_and_sha256  # noqa: E402
 
 OPSET: Final = 17
 LARGEST_DIFFERENCE: Final = 1e-4  # between ONNX and torch, as a share of the loudest output
@@ -51,16 +58,6 @@ def in_torch(network: nn.Module) -> Network:
             return np.asarray(network(torch.from_numpy(spectra)).numpy())
 
     return run
-
-
-def in_onnx(path: Path, threads: int = 1) -> Network:
-    """Run an ONNX file on arrays."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return lambda spectra: np.asarray(session.run(None, {"spectra": spectra})[0])
 
 
 def write_onnx(network: nn.Module, path: Path) -> None:
@@ -105,18 +102,20 @@ def export(parsed: argparse.Namespace) -> dict[str, Any]:
 
     Raises:
         ValueError: It doesn't give what torch gives.
+        CascadeError: It can't be loaded, or there is no manifest to name it in.
     """
     network = read_network(parsed.weights)
     write_onnx(network, parsed.out)
-    apart = difference(in_torch(network), in_onnx(parsed.out))
+    apart = difference(in_torch(network), separator.load(parsed.out))
     if not apart <= LARGEST_DIFFERENCE:
         raise ValueError(f"{parsed.out} differs from torch by {apart:.1e}, expected {LARGEST_DIFFERENCE:.0e} at most")
-    content = parsed.out.read_bytes()
+    size, sha256 = size_and_sha256(parsed.out)
     return {
         "parameters": count_parameters(network),
         "difference": f"{apart:.1e}",
-        "size": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "size": size,
+        "sha256": sha256,
+        "weights": pin(parsed.out, separator.MODEL),
     }
 
 
@@ -126,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for what, value in export(parsed).items():
             print(f"{what}: {value}")
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, CascadeError) as error:
         print(f"export.py: {error}", file=sys.stderr)
         return 2
     return 0

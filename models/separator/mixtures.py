@@ -22,7 +22,8 @@ import numpy.typing as npt
 BENCHMARKS: Final = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))  # its programs find each other there, and this one finds them
 
-from corpus import NOISES, SLOPES_DB, TELEPHONE_HZ, TELEVISION_HZ, Split, draw_weighted, read_index  # noqa: E402
+from channels import TELEPHONE_HZ  # noqa: E402
+from corpus import NOISES, SLOPES_DB, TELEVISION_HZ, Split, draw_weighted, read_index  # noqa: E402
 from mixing import (  # noqa: E402
     Signal,
     band_pass,
