@@ -558,10 +558,8 @@ class Diarizer:
         embeddings = [hop.embedding for hop in extent.hops if hop.embedding is not None]
         power = np.mean([10 ** (hop.level_db / 10) for hop in extent.hops])
         samples = take(span)
-        if extent.goes_on:
-            source, overlaps = self._sources.so_far(span), ()
-        else:
-            source, overlaps = self._sources.of(span, extent, samples)
+        so_far = self._sources.so_far(span), ()
+        source, overlaps = so_far if extent.goes_on else self._sources.of(span, extent, samples)
         return SpeakerTurn(
             span=span,
             speaker=extent.voice.name,

@@ -370,7 +370,7 @@ class MainSpeaker:
     def push(self, turn: SpeakerTurn, /) -> Sequence[AdmittedTurn | Withheld]:
         """Take a turn; return those that are now decided, of one that goes on the pieces that have ended."""
         if turn.background:
-            return [] if turn.goes_on else [self._other(turn, turn.span, WithholdReason.BYSTANDER, math.nan)]
+            return [] if turn.goes_on else self._other(turn, turn.span, WithholdReason.BYSTANDER, math.nan)
         if turn.goes_on:
             return self._decide_early(turn)
         self._held.append(turn)
@@ -442,7 +442,7 @@ class MainSpeaker:
             known = len(probabilities) + len(turn.after) // FRAME - REACH
             ended = pieces(probabilities, self._settings.threshold, before, goes_on=True)
             found = list(itertools.takewhile(lambda piece: piece.end <= known and _is_clear(piece), ended))
-            decided = [self._piece(turn, piece) for piece in found]
+            decided = [item for piece in found for item in self._piece(turn, piece)]
         except Exception as error:
             log.error("the gate failed with %s on a turn that goes on; its end is waited for", type(error).__name__)
             return []
@@ -454,17 +454,17 @@ class MainSpeaker:
             handed = with_source(turn) if self._settings.overlap is OverlapPolicy.SEPARATE else turn
             reason = self._why_not(turn)
             if reason is not None or self._profile is None:
-                return [self._other(handed, self._begun.rest(turn), reason or WithholdReason.UNDECIDED, math.nan)]
+                return self._other(handed, self._begun.rest(turn), reason or WithholdReason.UNDECIDED, math.nan)
             before = self._begun.before(turn)
             found = pieces(self._judged(turn, self._profile), self._settings.threshold, before)
-            decided = [self._piece(handed, piece) for piece in found]
+            decided = [item for piece in found for item in self._piece(handed, piece)]
             self._learn(handed, self._profile, [*before, *found])
         except Exception as error:
             log.error("the gate failed with %s; turn withheld", type(error).__name__)
             return [Withheld(self._begun.rest(turn), turn.speaker, WithholdReason.GATE_ERROR)]
         return decided
 
-    def _piece(self, turn: SpeakerTurn, piece: Piece) -> AdmittedTurn | Withheld:
+    def _piece(self, turn: SpeakerTurn, piece: Piece) -> Sequence[AdmittedTurn | Withheld]:
         span = _span_of(turn, piece)
         if not piece.passes:
             reason = WithholdReason.UNVERIFIED if math.isnan(piece.evidence) else WithholdReason.BYSTANDER
@@ -474,7 +474,7 @@ class MainSpeaker:
         if self._of_foreground and not is_in_foreground(turn, span):
             return self._other(turn, span, WithholdReason.UNVERIFIED, piece.evidence)
         admission = Admission(self._mode, AdmitReason.MAIN_SPEAKER, piece.evidence, self._settings.threshold)
-        return AdmittedTurn(span, MAIN, self._handed(turn, span), admission)
+        return [AdmittedTurn(span, MAIN, self._handed(turn, span), admission)]
 
     @property
     def _of_foreground(self) -> bool:
@@ -485,12 +485,19 @@ class MainSpeaker:
         """Return the samples of a part of a turn that go on."""
         return _cut(foreground_of(turn) if self._of_foreground and not turn.background else turn, span)
 
-    def _other(self, turn: SpeakerTurn, span: Span, reason: WithholdReason, evidence: float) -> AdmittedTurn | Withheld:
-        """Withhold what is not the main speaker's, or admit it labelled, where the mode admits everyone."""
-        if self._mode is Mode.GENERAL and not self._settings.always:
-            admission = Admission(self._mode, AdmitReason.GENERAL_MODE, evidence, self._settings.threshold)
-            return AdmittedTurn(span, turn.speaker, self._handed(turn, span), admission)
-        return Withheld(span, turn.speaker, reason, evidence, self._settings.threshold)
+    def _other(
+        self, turn: SpeakerTurn, span: Span, reason: WithholdReason, evidence: float
+    ) -> Sequence[AdmittedTurn | Withheld]:
+        """Withhold what is not the main speaker's, or admit it labelled, where the mode admits everyone.
+
+        What is not in the foreground comes with a turn of the background, then: it is not admitted twice.
+        """
+        if self._mode is Mode.SELECTIVE or self._settings.always:
+            return [Withheld(span, turn.speaker, reason, evidence, self._settings.threshold)]
+        if self._of_foreground and not turn.background and not is_in_foreground(turn, span):
+            return []
+        admission = Admission(self._mode, AdmitReason.GENERAL_MODE, evidence, self._settings.threshold)
+        return [AdmittedTurn(span, turn.speaker, self._handed(turn, span), admission)]
 
     def _why_not(self, turn: SpeakerTurn) -> WithholdReason | None:
         """Return the reason for withholding a turn without looking into it, None if there is none."""

@@ -38,6 +38,7 @@ from cascade.diarization import (
     ClusteringSettings,
     DiarizationModel,
     Diarizer,
+    ForegroundDiarizer,
     WholeRecordingDiarizer,
 )
 from cascade.errors import CascadeError, ConfigError, EnrolmentError, OutputError
@@ -156,8 +157,8 @@ class Settings(BaseModel):
 class StreamSettings(Settings):
     """Settings of a stage in the stream, which is to say of all but the answerer.
 
-    separates: whether it gives several sources. by_distance: whether these are foreground and background. encodes: whether there are embeddings in the turns that it gives, and
-    `load_encoder` loads what they come from.
+    separates: whether it gives several sources. by_distance: whether these are foreground and background. encodes:
+    whether there are embeddings in the turns that it gives, and `load_encoder` loads what they come from.
     """
 
     separates: ClassVar[bool] = False

@@ -184,7 +184,8 @@ class SpeakerTurn(_Ungated):
     background tells that it was heard in what a separator found far away: whoever speaks there is not the main speaker.
 
     goes_on tells that this is what is known so far of a turn that goes on: the next turn begins where this one does and
-    takes its place, with all of it and more. It has no overlaps yet, and a source only if all turns have the same. `whole` leaves such ones out.
+    takes its place, with all of it and more. It has no overlaps yet, and a source only if all turns have the same.
+    `whole` leaves such ones out.
     """
 
     span: Span
