@@ -464,7 +464,7 @@ class MainSpeaker:
             return [Withheld(self._begun.rest(turn), turn.speaker, WithholdReason.GATE_ERROR)]
         return decided
 
-    def _piece(self, turn: SpeakerTurn, piece: Piece) -> Sequence[AdmittedTurn | Withheld]:
+    def _piece(self, turn: SpeakerTurn, piece: Piece) -> list[AdmittedTurn | Withheld]:
         span = _span_of(turn, piece)
         if not piece.passes:
             reason = WithholdReason.UNVERIFIED if math.isnan(piece.evidence) else WithholdReason.BYSTANDER
@@ -487,7 +487,7 @@ class MainSpeaker:
 
     def _other(
         self, turn: SpeakerTurn, span: Span, reason: WithholdReason, evidence: float
-    ) -> Sequence[AdmittedTurn | Withheld]:
+    ) -> list[AdmittedTurn | Withheld]:
         """Withhold what is not the main speaker's, or admit it labelled, where the mode admits everyone.
 
         What is not in the foreground comes with a turn of the background, then: it is not admitted twice.
