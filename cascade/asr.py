@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, final
 
@@ -245,6 +245,47 @@ def _key(text: str) -> str:
 def _in_turn(heard: Recognition, piece: Span) -> list[RecognisedWord]:
     """Return the words of a piece in its turn's time."""
     return [_shift(word, piece) for word in _whole(heard.words or _spread(heard.text, len(piece)))]
+
+
+SAME_TIME: Final = seconds(0.3)
+"""A word that two utterances have is one if its middles are no further apart: about a word's length."""
+
+
+def each_once(utterances: Sequence[Utterance]) -> list[Utterance]:
+    """Return utterances without the words that a better one has at the same time.
+
+    Of two sources the softer one may hold some of the other's voice, and a recogniser finds words in little. A word is
+    the main speaker's, if that is one of the two; else it is where the recogniser was more certain. Utterances of turns
+    that do not lie over each other, as without separation, stay as they are.
+    """
+    told: dict[str, list[tuple[int, int]]] = {}
+    kept: dict[int, Utterance] = {}
+    for index in sorted(range(len(utterances)), key=lambda index: _rank(utterances[index])):
+        utterance = utterances[index]
+        words = [word for word in utterance.words if not _is_told(word, index, told)]
+        for word in utterance.words:
+            told.setdefault(_key(word.text), []).append((index, _middle(word)))
+        if len(words) == len(utterance.words):
+            kept[index] = utterance
+        elif words:
+            kept[index] = replace(utterance, words=tuple(words), text=" ".join(word.text for word in words))
+    return [kept[index] for index in sorted(kept)]
+
+
+def _rank(utterance: Utterance) -> tuple[bool, float]:
+    """Return what puts an utterance before others that are less sure to have said the same word."""
+    certain = sum(word.probability for word in utterance.words) / max(1, len(utterance.words))
+    return utterance.admission.reason is not AdmitReason.MAIN_SPEAKER, -certain
+
+
+def _is_told(word: Word, index: int, told: Mapping[str, Sequence[tuple[int, int]]]) -> bool:
+    """Tell whether another utterance than this one has told a word at its time."""
+    near = told.get(_key(word.text), ())
+    return any(other != index and abs(middle - _middle(word)) <= SAME_TIME for other, middle in near)
+
+
+def _middle(word: Word) -> int:
+    return (word.span.start + word.span.end) // 2
 
 
 def _spread(text: str, length: int) -> tuple[RecognisedWord, ...]:

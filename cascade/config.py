@@ -83,8 +83,11 @@ class CascadeConfig(BaseModel):
     @property
     def stream(self) -> tuple[StreamSettings, ...]:
         """The stages that the audio goes through, each knowing those in front of it."""
-        stages = [stage for stage in self.stages if isinstance(stage, StreamSettings)]
-        return tuple(stage.behind(stages[:place]) for place, stage in enumerate(stages))
+        known: list[StreamSettings] = []
+        for stage in self.stages:
+            if isinstance(stage, StreamSettings):
+                known.append(stage.behind(known))
+        return tuple(known)
 
     @property
     def answerer(self) -> AnswererSettings | None:

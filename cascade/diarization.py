@@ -14,16 +14,17 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from cascade.audio import SampleBuffer
+from cascade.foreground import FOREGROUND, SOURCES
 from cascade.separation import Encoder
 from cascade.speech import FRAME, SpeechDetector, SpeechFrames
-from cascade.types import Samples, SeparatedChunk, Span, SpeakerTurn, Vector, concatenate, seconds
+from cascade.types import Samples, SeparatedChunk, Span, SpeakerTurn, Vector, concatenate, seconds, whole
 
 HOP: Final = seconds(0.1)
 """Samples between decisions: a syllable is not much shorter."""
@@ -431,8 +432,10 @@ class _Sources:
     of its hops, in this turn and in those before, which count less the older they are.
     """
 
-    def __init__(self, memory: float) -> None:
+    def __init__(self, memory: float, own: int | None = None) -> None:
+        """Begin with no samples; own is the source of all turns, where that is known."""
         self._memory = memory
+        self._own = own
         self._buffers: list[SampleBuffer] = []
         self._votes: dict[str, npt.NDArray[np.float64]] = {}
 
@@ -465,12 +468,16 @@ class _Sources:
         *sources, whole = _powers(np.concatenate([heard, mixture[None]]), [len(cell) for cell in cells])
         powers = np.stack(sources)
         spoken = powers[:, np.isin(hops, [hop.index for hop in extent.hops if hop.speech])]
-        own = self._vote(extent.voice.name, spoken)
+        own = self._vote(extent.voice.name, spoken) if self._own is None else self._own
         other = np.delete(powers, own, axis=0).max(axis=0)
         least = np.maximum(powers[own] * RESIDUE, spoken[own].mean() * HEARD if spoken.size else 0.0)
         loud = _united(itertools.compress(cells, (other > 0) & (other >= least)), LOUD_OVERLAP)
         failed = itertools.compress(cells, powers.sum(axis=0) < whole * HEARD)
         return heard[own], _united([*(stretch for stretch in loud if len(stretch) >= LOUD_OVERLAP), *failed])
+
+    def so_far(self, span: Span) -> Samples:
+        """Return the source of a turn that goes on, where it is known; a turn votes for one only when it has ended."""
+        return _NOTHING if self._own is None or not self._buffers else self._buffers[self._own].view(span)
 
     def _vote(self, voice: str, powers: npt.NDArray[np.float64]) -> int:
         """Return the source that is a voice's, given the power of all of them where it speaks (n_sources, n_hops)."""
@@ -498,9 +505,12 @@ class Diarizer:
     Where there are several sources, each turn has the one that goes with its voice, and tells where others speak too.
     """
 
-    def __init__(self, detect: SpeechDetector, encode: Encoder, settings: ClusteringSettings) -> None:
+    def __init__(
+        self, detect: SpeechDetector, encode: Encoder, settings: ClusteringSettings, *, own: int | None = None
+    ) -> None:
+        """Make the stage for one stream; own is the source that goes with all turns, where that is known."""
         self._buffer = SampleBuffer()
-        self._sources = _Sources(settings.memory)
+        self._sources = _Sources(settings.memory, own)
         self._listener = _Listener(detect, encode, self._buffer)
         self._labeller = _Labeller(settings)
         self._finder = _TurnFinder(settings)
@@ -548,8 +558,8 @@ class Diarizer:
         embeddings = [hop.embedding for hop in extent.hops if hop.embedding is not None]
         power = np.mean([10 ** (hop.level_db / 10) for hop in extent.hops])
         samples = take(span)
-        # Whose source it is, is told by the whole turn; it would count twice if what is known so far told it, too.
-        source, overlaps = (_NOTHING, ()) if extent.goes_on else self._sources.of(span, extent, samples)
+        so_far = self._sources.so_far(span), ()
+        source, overlaps = so_far if extent.goes_on else self._sources.of(span, extent, samples)
         return SpeakerTurn(
             span=span,
             speaker=extent.voice.name,
@@ -571,6 +581,78 @@ class Diarizer:
         oldest = max(0, min(pending, pending if turn is None else turn) - SURROUNDINGS)
         self._buffer.drop_before(min(self._listener.needs, oldest))
         self._sources.drop_before(oldest)
+
+
+BEHIND: Final = "background"
+"""Label of whoever speaks in the background: one or several, nobody who could be the main speaker."""
+
+
+class _Voiceless:
+    """An Encoder where it does not matter whose voice it is: it can tell nothing, of a hop at a time."""
+
+    window = HOP
+
+    def __call__(self, samples: Samples, /) -> Vector:
+        return np.full(1, np.nan, np.float32)
+
+
+class ForegroundDiarizer:
+    """Hears the mixture, and the background by itself; a Stage[SeparatedChunk, SpeakerTurn].
+
+    The turns of the mixture are those of a Diarizer, each with the foreground as its source. In the background it only
+    matters when somebody speaks: all of it is BEHIND's. So turns of the two may lie over each other.
+
+    Both are heard hop by hop: so the order of their turns does not depend on how the stream is cut into chunks.
+    """
+
+    def __init__(self, detectors: Sequence[SpeechDetector], encode: Encoder, settings: ClusteringSettings) -> None:
+        """Make the stage for one stream; the detectors are two, of the mixture and of the background."""
+        of_mixture, of_background = detectors
+        self._mixture = Diarizer(of_mixture, encode, settings, own=FOREGROUND)
+        self._background = Diarizer(of_background, _Voiceless(), settings)
+        self._waiting = SampleBuffer(), SampleBuffer(), SampleBuffer()
+        self._heard = 0
+
+    @property
+    def lookahead(self) -> int:
+        """Samples that must follow a turn's end, as in a Diarizer, and those up to the end of a hop."""
+        return max(self._mixture.lookahead, self._background.lookahead) + HOP - 1
+
+    def push(self, chunk: SeparatedChunk, /) -> Sequence[SpeakerTurn]:
+        """Take a chunk; return the turns that have ended, and what is known of one of the mixture that goes on.
+
+        Raises:
+            ValueError: The chunk has other sources than a foreground and a background.
+        """
+        if len(chunk.sources) != SOURCES:
+            raise ValueError(f"expected a foreground and a background, got {len(chunk.sources)} source(s)")
+        for buffer, sound in zip(self._waiting, (chunk.mixture, *chunk.sources), strict=True):
+            buffer.append(sound, chunk.span)
+        turns: list[SpeakerTurn] = []
+        while self._heard + HOP <= chunk.span.end:
+            turns += self._hear(HOP)
+        return turns
+
+    def flush(self) -> Sequence[SpeakerTurn]:
+        """Return the turns up to the end of the stream."""
+        rest = self._waiting[0].end - self._heard
+        turns = self._hear(rest) if rest else []
+        return [*turns, *self._mixture.flush(), *_in_background(self._background.flush())]
+
+    def _hear(self, n_samples: int) -> list[SpeakerTurn]:
+        """Hear so many samples more: a hop, or what is left at the end."""
+        span = Span(self._heard, self._heard + n_samples)
+        mixture, foreground, background = (buffer.take(span) for buffer in self._waiting)
+        for buffer in self._waiting:
+            buffer.drop_before(span.end)
+        self._heard = span.end
+        turns = self._mixture.push(SeparatedChunk(span, mixture, np.stack([foreground, background])))
+        behind = self._background.push(SeparatedChunk(span, background, background[None]))
+        return [*turns, *_in_background(behind)]
+
+
+def _in_background(turns: Iterable[SpeakerTurn]) -> list[SpeakerTurn]:
+    return [replace(turn, speaker=BEHIND, background=True) for turn in whole(turns)]
 
 
 def _by_hop(hops: Sequence[Hop], span: Span) -> Vector:

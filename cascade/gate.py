@@ -22,7 +22,7 @@ import numpy.typing as npt
 from cascade.diarization import UNKNOWN, level_db
 from cascade.errors import ConfigError, EnrolmentError
 from cascade.evidence import FRAME, REACH, Judge, Known, band_weights, observe
-from cascade.overlap import OverlapPolicy, source_turn, stretches, with_source
+from cascade.overlap import OverlapPolicy, foreground_of, is_in_foreground, source_turn, stretches, with_source
 from cascade.separation import Encoder
 from cascade.types import (
     Admission,
@@ -308,6 +308,11 @@ class MainSpeaker:
     changes. Without one, turns are held for up to `hold_s`, until it is certain who the main speaker is, and then they
     are decided as a whole.
 
+    What a separator found in the background is nobody's who could be the main speaker: it is decided at once, and tells
+    nothing of who is dominant.
+
+    With `overlap: foreground`, the mixture tells whose a piece is, and the foreground goes on, if most of it is there.
+
     With `overlap: separate`, the turn's source stands in for the mixture where others speak. Each such stretch of it is
     judged by itself, as a turn would be, and only what is found to be the main speaker's in it passes.
     """
@@ -364,6 +369,8 @@ class MainSpeaker:
 
     def push(self, turn: SpeakerTurn, /) -> Sequence[AdmittedTurn | Withheld]:
         """Take a turn; return those that are now decided, of one that goes on the pieces that have ended."""
+        if turn.background:
+            return [] if turn.goes_on else self._other(turn, turn.span, WithholdReason.BYSTANDER, math.nan)
         if turn.goes_on:
             return self._decide_early(turn)
         self._held.append(turn)
@@ -427,7 +434,7 @@ class MainSpeaker:
             return []
         if turn.speaker == UNKNOWN or self._why_not(turn) is not None:
             return []
-        if self._settings.overlap is not OverlapPolicy.ADMIT_IF_DOMINANT:
+        if self._settings.overlap not in (OverlapPolicy.ADMIT_IF_DOMINANT, OverlapPolicy.FOREGROUND):
             return []
         before = self._begun.before(turn)
         try:
@@ -435,7 +442,7 @@ class MainSpeaker:
             known = len(probabilities) + len(turn.after) // FRAME - REACH
             ended = pieces(probabilities, self._settings.threshold, before, goes_on=True)
             found = list(itertools.takewhile(lambda piece: piece.end <= known and _is_clear(piece), ended))
-            decided = [self._piece(turn, piece) for piece in found]
+            decided = [item for piece in found for item in self._piece(turn, piece)]
         except Exception as error:
             log.error("the gate failed with %s on a turn that goes on; its end is waited for", type(error).__name__)
             return []
@@ -447,32 +454,50 @@ class MainSpeaker:
             handed = with_source(turn) if self._settings.overlap is OverlapPolicy.SEPARATE else turn
             reason = self._why_not(turn)
             if reason is not None or self._profile is None:
-                return [self._other(handed, self._begun.rest(turn), reason or WithholdReason.UNDECIDED, math.nan)]
+                return self._other(handed, self._begun.rest(turn), reason or WithholdReason.UNDECIDED, math.nan)
             before = self._begun.before(turn)
             found = pieces(self._judged(turn, self._profile), self._settings.threshold, before)
-            decided = [self._piece(handed, piece) for piece in found]
+            decided = [item for piece in found for item in self._piece(handed, piece)]
             self._learn(handed, self._profile, [*before, *found])
         except Exception as error:
             log.error("the gate failed with %s; turn withheld", type(error).__name__)
             return [Withheld(self._begun.rest(turn), turn.speaker, WithholdReason.GATE_ERROR)]
         return decided
 
-    def _piece(self, turn: SpeakerTurn, piece: Piece) -> AdmittedTurn | Withheld:
+    def _piece(self, turn: SpeakerTurn, piece: Piece) -> list[AdmittedTurn | Withheld]:
         span = _span_of(turn, piece)
         if not piece.passes:
             reason = WithholdReason.UNVERIFIED if math.isnan(piece.evidence) else WithholdReason.BYSTANDER
             return self._other(turn, span, reason, piece.evidence)
         if span.duration_s < self._settings.min_turn_s:
             return self._other(turn, span, WithholdReason.TOO_SHORT, piece.evidence)
+        if self._of_foreground and not is_in_foreground(turn, span):
+            return self._other(turn, span, WithholdReason.UNVERIFIED, piece.evidence)
         admission = Admission(self._mode, AdmitReason.MAIN_SPEAKER, piece.evidence, self._settings.threshold)
-        return AdmittedTurn(span, MAIN, _cut(turn, span), admission)
+        return [AdmittedTurn(span, MAIN, self._handed(turn, span), admission)]
 
-    def _other(self, turn: SpeakerTurn, span: Span, reason: WithholdReason, evidence: float) -> AdmittedTurn | Withheld:
-        """Withhold what is not the main speaker's, or admit it labelled, where the mode admits everyone."""
-        if self._mode is Mode.GENERAL and not self._settings.always:
-            admission = Admission(self._mode, AdmitReason.GENERAL_MODE, evidence, self._settings.threshold)
-            return AdmittedTurn(span, turn.speaker, _cut(turn, span), admission)
-        return Withheld(span, turn.speaker, reason, evidence, self._settings.threshold)
+    @property
+    def _of_foreground(self) -> bool:
+        """Whether the foreground goes on in place of the mixture."""
+        return self._settings.overlap is OverlapPolicy.FOREGROUND
+
+    def _handed(self, turn: SpeakerTurn, span: Span) -> Samples:
+        """Return the samples of a part of a turn that go on."""
+        return _cut(foreground_of(turn) if self._of_foreground and not turn.background else turn, span)
+
+    def _other(
+        self, turn: SpeakerTurn, span: Span, reason: WithholdReason, evidence: float
+    ) -> list[AdmittedTurn | Withheld]:
+        """Withhold what is not the main speaker's, or admit it labelled, where the mode admits everyone.
+
+        What is not in the foreground comes with a turn of the background, then: it is not admitted twice.
+        """
+        if self._mode is Mode.SELECTIVE or self._settings.always:
+            return [Withheld(span, turn.speaker, reason, evidence, self._settings.threshold)]
+        if self._of_foreground and not turn.background and not is_in_foreground(turn, span):
+            return []
+        admission = Admission(self._mode, AdmitReason.GENERAL_MODE, evidence, self._settings.threshold)
+        return [AdmittedTurn(span, turn.speaker, self._handed(turn, span), admission)]
 
     def _why_not(self, turn: SpeakerTurn) -> WithholdReason | None:
         """Return the reason for withholding a turn without looking into it, None if there is none."""

@@ -8,6 +8,7 @@ vouch for whoever is in the source. Only how loud it is there, in each band, is 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -28,6 +29,8 @@ class OverlapPolicy(StrEnum):
     """The mixture, where the main speaker is heard in it."""
     SEPARATE = "separate"
     """The main speaker's source, where it is verified to be theirs."""
+    FOREGROUND = "foreground"
+    """The foreground in place of the mixture, everywhere: wherever the main speaker is heard in both."""
 
 
 JOINED: Final = seconds(0.3)
@@ -104,6 +107,27 @@ def with_source(turn: SpeakerTurn) -> SpeakerTurn:
         before=turn.before,
         after=turn.after,
     )
+
+
+MOSTLY: Final = 10 ** (-6 / 10)
+"""Where the foreground has less than this share (-6 dB) of the mixture's power, whom the mixture tells of is not in it:
+a speaker next to the microphone has nearly all of it, and one of two who are equally near half."""
+
+
+def is_in_foreground(turn: SpeakerTurn, span: Span) -> bool:
+    """Tell whether most of what is heard in a part of a turn is in its source, the foreground."""
+    place = _place(turn, span)
+    source, mixture = turn.source[place], turn.samples[place]
+    return bool(np.isfinite(source).all()) and _power(source) >= MOSTLY * _power(mixture)
+
+
+def foreground_of(turn: SpeakerTurn) -> SpeakerTurn:
+    """Return a turn whose samples are its source, the foreground."""
+    return replace(turn, samples=turn.source)
+
+
+def _power(samples: Samples) -> float:
+    return float(np.sum(np.square(samples, dtype=np.float64)))
 
 
 def _source(turn: SpeakerTurn, stretch: Span) -> Samples | None:

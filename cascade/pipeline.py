@@ -23,6 +23,7 @@ import numpy as np
 from cascade.answering.pacing import Stops
 from cascade.answering.questions import Answerer, question_of
 from cascade.answering.spending import Limited, Spends, Spent
+from cascade.asr import each_once
 from cascade.config import CascadeConfig
 from cascade.envelope import Envelope
 from cascade.errors import AudioError, BackendError, CascadeError, ConfigError
@@ -188,8 +189,9 @@ class Listening:
 
     @property
     def transcript(self) -> Transcript:
-        """What was let through so far, and what was withheld, in time order."""
-        return Transcript.of(self._items)
+        """What was let through so far, each word once, and what was withheld, in time order."""
+        utterances = each_once([item for item in self._items if isinstance(item, Utterance)])
+        return Transcript.of([*utterances, *(item for item in self._items if isinstance(item, Withheld))])
 
     @property
     def performance(self) -> Performance:

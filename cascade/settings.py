@@ -38,6 +38,7 @@ from cascade.diarization import (
     ClusteringSettings,
     DiarizationModel,
     Diarizer,
+    ForegroundDiarizer,
     WholeRecordingDiarizer,
 )
 from cascade.errors import CascadeError, ConfigError, EnrolmentError, OutputError
@@ -156,12 +157,18 @@ class Settings(BaseModel):
 class StreamSettings(Settings):
     """Settings of a stage in the stream, which is to say of all but the answerer.
 
-    separates: whether it gives several sources. encodes: whether there are embeddings in the turns that it gives, and
-    `load_encoder` loads what they come from.
+    separates: whether it gives several sources. by_distance: whether these are foreground and background. encodes:
+    whether there are embeddings in the turns that it gives, and `load_encoder` loads what they come from.
     """
 
     separates: ClassVar[bool] = False
+    by_distance: ClassVar[bool] = False
     encodes: ClassVar[bool] = False
+
+    @property
+    def hears_foreground(self) -> bool:
+        """Whether the source of each turn that it gives is the foreground; known to what `behind` returns."""
+        return False
 
     @property
     def encoder(self) -> EncoderVersion | None:
@@ -360,6 +367,7 @@ class ForegroundSettings(StreamSettings):
     takes = AudioChunk
     gives = SeparatedChunk
     separates = True
+    by_distance = True
     extra = "ondevice"
     use: Literal["foreground"]
     model: str = separator.MODEL
@@ -515,6 +523,18 @@ class OnlineClusteringSettings(StreamSettings):
     pause_s: float = Field(_CLUSTERING.pause_s, ge=0.2, le=2)
     pad_s: float = Field(_CLUSTERING.pad_s, ge=0, le=0.2)
     longest_s: float = Field(_CLUSTERING.longest_s, ge=6, le=28)
+    _hears_foreground: bool = PrivateAttr(False)
+
+    def behind(self, others: Sequence[StreamSettings]) -> Self:
+        """Return these settings, knowing whether there is a foreground, and a background to be heard by itself."""
+        copy = self.model_copy()
+        copy._hears_foreground = any(other.by_distance for other in others)
+        return copy
+
+    @property
+    def hears_foreground(self) -> bool:
+        """Whether there is one."""
+        return self._hears_foreground
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -543,6 +563,8 @@ class OnlineClusteringSettings(StreamSettings):
     def around(self, detector: Callable[[], SpeechDetector], encoder: Encoder) -> StageMaker:
         """Return the stage around these models; the detector has a state, so each stream is given its own."""
         settings = ClusteringSettings(pause_s=self.pause_s, pad_s=self.pad_s, longest_s=self.longest_s)
+        if self._hears_foreground:
+            return lambda _: ForegroundDiarizer((detector(), detector()), encoder, settings)
         return lambda _: Diarizer(detector(), encoder, settings)
 
 
@@ -616,7 +638,12 @@ class MainSpeakerSettings(StreamSettings):
 
     @property
     def misfit(self) -> str | None:
-        """That nothing in front separates, or tells voices, where sources are to be verified."""
+        """That nothing in front gives what the overlap policy is about."""
+        if self.overlap is OverlapPolicy.FOREGROUND and not any(other.hears_foreground for other in self._others):
+            return (
+                "overlap: foreground needs 'use: foreground' and 'use: online_clustering' in front; put them in place "
+                "of what is there, or choose another overlap"
+            )
         if self.overlap is not OverlapPolicy.SEPARATE:
             return None
         if not any(other.separates for other in self._others):
@@ -1073,7 +1100,10 @@ def stages_by_name() -> dict[str, type[Settings]]:
 
 
 def _turns(path: Path, before: Callable[[], Chain]) -> list[SpeakerTurn]:
-    """Return the turns of a recording, or of its first LONGEST_ENROLMENT_S, each piece heard by itself."""
+    """Return the turns of a recording, or of its first LONGEST_ENROLMENT_S, each piece heard by itself.
+
+    What is heard in the background of it is nobody's who is enrolled.
+    """
     samples = read_audio(path, limit_s=LONGEST_ENROLMENT_S)
     if len(samples) >= seconds(LONGEST_ENROLMENT_S):
         log.warning("enrolment '%s': only its first %.0f s are used", path, LONGEST_ENROLMENT_S)
@@ -1082,4 +1112,4 @@ def _turns(path: Path, before: Callable[[], Chain]) -> list[SpeakerTurn]:
     for start in range(0, len(samples), size):
         piece, chain = samples[start : start + size], before()
         turns += [*chain.push(AudioChunk(Span(0, len(piece)), piece)), *chain.flush()]
-    return whole(turns)
+    return [turn for turn in whole(turns) if not turn.background]

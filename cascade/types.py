@@ -167,7 +167,8 @@ class SeparatedChunk(_Ungated):
 class SpeakerTurn(_Ungated):
     """One speaker, uninterrupted, as the diarization sees it.
 
-    samples (n_samples,) are the mixture over its span; only the paper's choice of the loudest source has that instead.
+    samples (n_samples,) are the mixture over its span, or the source that it was heard in by itself: the background, or
+    the paper's loudest source.
     overlaps are where others speak in it too: in time order, apart from each other. source (n_samples,) is the
     separated source that goes with its speaker, empty where there is none; nothing has verified that it is theirs
     throughout. The gate decides what of both goes on.
@@ -180,8 +181,11 @@ class SpeakerTurn(_Ungated):
     row where a model tells only one for the whole turn. before and after (n_samples,) are what is heard just outside of
     it, as far as it was heard when the turn was known.
 
+    background tells that it was heard in what a separator found far away: whoever speaks there is not the main speaker.
+
     goes_on tells that this is what is known so far of a turn that goes on: the next turn begins where this one does and
-    takes its place, with all of it and more. It has no source and no overlaps yet. `whole` leaves such ones out.
+    takes its place, with all of it and more. It has no overlaps yet, and a source only if all turns have the same.
+    `whole` leaves such ones out.
     """
 
     span: Span
@@ -194,6 +198,7 @@ class SpeakerTurn(_Ungated):
     embeddings: Vector = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     before: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     after: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
+    background: bool = False
     goes_on: bool = False
 
     def __post_init__(self) -> None:
