@@ -22,7 +22,7 @@ import numpy.typing as npt
 from cascade.diarization import UNKNOWN, level_db
 from cascade.errors import ConfigError, EnrolmentError
 from cascade.evidence import FRAME, REACH, Judge, Known, band_weights, observe
-from cascade.overlap import OverlapPolicy, foreground_of, is_in_foreground, source_turn, stretches, with_source
+from cascade.overlap import OverlapPolicy, is_in_foreground, source_turn, stretches, with_source
 from cascade.separation import Encoder
 from cascade.types import (
     Admission,
@@ -483,7 +483,9 @@ class MainSpeaker:
 
     def _handed(self, turn: SpeakerTurn, span: Span) -> Samples:
         """Return the samples of a part of a turn that go on."""
-        return _cut(foreground_of(turn) if self._of_foreground and not turn.background else turn, span)
+        if not self._of_foreground or turn.background:
+            return _cut(turn, span)
+        return turn.source[span.start - turn.span.start : span.end - turn.span.start].copy()
 
     def _other(
         self, turn: SpeakerTurn, span: Span, reason: WithholdReason, evidence: float

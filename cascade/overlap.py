@@ -8,7 +8,6 @@ vouch for whoever is in the source. Only how loud it is there, in each band, is 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -119,11 +118,6 @@ def is_in_foreground(turn: SpeakerTurn, span: Span) -> bool:
     place = _place(turn, span)
     source, mixture = turn.source[place], turn.samples[place]
     return bool(np.isfinite(source).all()) and _power(source) >= MOSTLY * _power(mixture)
-
-
-def foreground_of(turn: SpeakerTurn) -> SpeakerTurn:
-    """Return a turn whose samples are its source, the foreground."""
-    return replace(turn, samples=turn.source)
 
 
 def _power(samples: Samples) -> float:
