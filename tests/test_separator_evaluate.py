@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models" / "separat
 import evaluate
 import network
 from corpus import Spoken
-from mixing import to_flac
+from mixing import active_power, to_flac
+from mixtures import read_rooms
 from references import read_scenes
 from rooms import write_rooms
 from shapes import BandsShape, SepFormerShape, WholeShape
@@ -193,6 +194,32 @@ def test_mixtures_of_the_test_split_can_be_drawn(bank: Path, capsys: pytest.Capt
     with pytest.raises(SystemExit):
         evaluate.main(["some.onnx"])
     assert "give SCENES_DIR, or --corpus and --rooms" in capsys.readouterr().err
+
+
+def test_recordings_are_put_near_and_far_in_rooms(bank: Path) -> None:
+    rooms = read_rooms(bank / "rooms", "test")
+    near, far = noise(2, 0.2)[: seconds(2)], noise(3, 0.01)
+    found = evaluate.put_in_rooms(near, far, rooms, 1)
+    assert len(found) == 1
+    levels = [10 * np.log10(active_power(track)) for track in (found[0].main, found[0].bystander)]
+    assert levels == pytest.approx([-26, -36], abs=0.1)
+    assert len(found[0].main) == seconds(5)
+    np.testing.assert_array_equal(found[0].mixture, found[0].main + found[0].bystander)
+
+
+def test_two_recordings_are_measured_in_rooms(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = save(bank / "mean.pt", BandsShape(width=4, layers=1))
+    for name, samples in (("near", MAIN), ("far", BYSTANDER)):
+        (bank / f"{name}.flac").write_bytes(to_flac(samples))
+    rooms = ["--rooms", str(bank / "rooms"), "--count", "1"]
+    assert (
+        evaluate.main([str(weights), "--near", str(bank / "near.flac"), "--far", str(bank / "far.flac"), *rooms]) == 0
+    )
+    first, mean = capsys.readouterr().out.splitlines()[1:]
+    assert first.startswith("room 1 ")
+    assert mean.startswith("mean of 1 ")
+    assert evaluate.main([str(weights), "--near", str(bank / "near.flac"), "--far", str(bank / "no.flac"), *rooms]) == 2
+    assert "no.flac" in capsys.readouterr().err
 
 
 def test_a_scene_without_its_tracks_is_one_line(

@@ -2,12 +2,16 @@
 
     python models/separator/evaluate.py NETWORK SCENES_DIR [--count N] [--asr] [--json FILE]
     python models/separator/evaluate.py NETWORK [--beside NETWORK]... --corpus CORPUS --rooms ROOMS [--count N]
+    python models/separator/evaluate.py NETWORK --near FILE --far FILE --rooms ROOMS [--count N] [--asr]
 
 NETWORK is RUN/mean.pt, or what export.py wrote: an ONNX file, or the folder of a SepFormer.
 
 The second way draws mixtures of the test split, whose voices, sentences and rooms no training has heard, in which both
 speak and the other is 10 dB softer. It says the mean gain of each source, and the real-time factor of the network by
 itself in one thread, which a stage multiplies by how often its windows hear each second.
+
+The third way puts two recordings of one real speaker each into rooms of the test split, one near, the other far and
+10 dB softer, and measures as for a scene; with --asr, what is found in a clean track stands for what is said in it.
 
 For each scene, SI-SDR in dB over the whole recording: of the mixture as a guess of either source, and how much better
 the separator's source is; as it comes from the network, and with the noise given to the foreground, so that both add up
@@ -28,16 +32,18 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-from mixtures import AT_10_DB, draw_mixture, read_rooms, read_speech
+from mixtures import AT_10_DB, Rooms, draw_mixture, read_rooms, read_speech
 
 from corpus import positive  # isort: skip
 from hearing import Ears  # isort: skip
+from mixing import at_level  # isort: skip
+from mixing import hear as hear_in_room  # isort: skip
 from references import Scene, read_scenes  # isort: skip
 
 from cascade.audio import read_audio
@@ -53,7 +59,9 @@ Hear = Callable[[Samples], str]
 
 LINE: Final = "{:16} {:>17} {:>17}   {}"
 DRAWN_LINE: Final = "{:9} {:>10} {:>8} {:>6} {:>11} {:>11}   {}"
-TEST_SEED, DRAWN = 30_000, 96
+TEST_SEED, DRAWN, ROOMS = 30_000, 96, 8
+LEVEL_DB, FAR_DB = -26.0, -10.0
+"""Active-speech level of who is near, in dB re full scale, and how much softer the other one is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,15 @@ class Measured:
     background: Gain | None
     rtf: float
     words: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tracks:
+    """A mixture, and each speaker alone as in it, all (n_samples,)."""
+
+    mixture: Samples
+    main: Samples
+    bystander: Samples
 
 
 def si_sdr(guess: Samples, wanted: Samples) -> float:
@@ -104,17 +121,22 @@ def measure(scene: Scene, network: Network, hear: Hear | None) -> Measured:
     alone = folder / "bystander.flac"
     if scene.main is None or not alone.is_file():
         raise ValueError(f"{folder} has no main.flac and bystander.flac: make scenes with every speaker alone")
-    mixture, main, bystander = read_audio(scene.mixture), read_audio(scene.main), read_audio(alone)
+    tracks = Tracks(read_audio(scene.mixture), read_audio(scene.main), read_audio(alone))
+    return compare(scene.name, tracks, network, hear, scene)
+
+
+def compare(name: str, tracks: Tracks, network: Network, hear: Hear | None, scene: Scene | None = None) -> Measured:
+    """Separate a mixture and compare; a scene says what is said in it."""
     began = time.perf_counter()
-    foreground, background = hear_all(mixture, network)
-    rtf = (time.perf_counter() - began) / (len(mixture) / SAMPLE_RATE)
-    plain = hear_all(mixture, turned(network))[BACKGROUND]
+    foreground, background = hear_all(tracks.mixture, network)
+    rtf = (time.perf_counter() - began) / (len(tracks.mixture) / SAMPLE_RATE)
+    plain = hear_all(tracks.mixture, turned(network))[BACKGROUND]
     return Measured(
-        scene.name,
-        gain_of(mixture, plain, foreground, main),
-        gain_of(mixture, background, background, bystander),
+        name,
+        gain_of(tracks.mixture, plain, foreground, tracks.main),
+        gain_of(tracks.mixture, background, background, tracks.bystander),
         round(rtf, 3),
-        {} if hear is None else count_words(scene, hear, mixture, foreground, background, main, bystander),
+        {} if hear is None else count_words(scene, hear, tracks, foreground, background),
     )
 
 
@@ -135,18 +157,13 @@ def turned(network: Network) -> Network:
 
 
 def count_words(
-    scene: Scene,
-    hear: Hear,
-    mixture: Samples,
-    foreground: Samples,
-    background: Samples,
-    main: Samples,
-    bystander: Samples,
+    scene: Scene | None, hear: Hear, tracks: Tracks, foreground: Samples, background: Samples
 ) -> dict[str, tuple[int, int]]:
     """Words found, of how many: by whose they are and where they were looked for."""
-    heard = {"mixture": hear(mixture), "foreground": hear(foreground), "background": hear(background)}
-    heard |= {"main": hear(main), "bystander": hear(bystander)}
-    own, others = scene.main_text, scene.bystander_text
+    heard = {"mixture": hear(tracks.mixture), "foreground": hear(foreground), "background": hear(background)}
+    heard |= {"main": hear(tracks.main), "bystander": hear(tracks.bystander)}
+    own = heard["main"] if scene is None else scene.main_text
+    others = heard["bystander"] if scene is None else scene.bystander_text
     places = {"mixture": "mixture", "source": "background", "clean": "bystander"}
     found = {f"bystander {place}": leakage(others, own, heard[track]) for place, track in places.items()}
     found["leaked"] = leakage(others, own, heard["foreground"])
@@ -175,6 +192,19 @@ def measure_drawn(network: Network, corpora: Sequence[Path], rooms: Path, count:
         gains.append([si_sdr(one, wanted) - si_sdr(drawn.mixture, wanted) for one, wanted in pairs])
     foreground, background = np.mean(gains, axis=0)
     return float(foreground), float(background)
+
+
+def put_in_rooms(near: Samples, far: Samples, rooms: Rooms, count: int) -> list[Tracks]:
+    """Put two recordings (n_samples,) into so many rooms, as AT_10_DB has them; the shorter one is repeated."""
+    n_samples = max(len(near), len(far))
+    dry = [np.resize(samples, n_samples) for samples in (near, far)]
+    found = []
+    for room in range(min(count, len(rooms.near))):
+        responses = rooms.near[room, 0], rooms.far[room, 0]
+        heard = [hear_in_room(*pair) for pair in zip(dry, (one.astype(np.float32) for one in responses), strict=True)]
+        main, bystander = (at_level(*pair) for pair in zip(heard, (LEVEL_DB, LEVEL_DB + FAR_DB), strict=True))
+        found.append(Tracks(main + bystander, main, bystander))
+    return found
 
 
 class Timed:
@@ -287,14 +317,18 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--corpus", type=Path, action="append", metavar="CORPUS", help="a bank to draw mixtures from")
     parser.add_argument("--rooms", type=Path, metavar="ROOMS", help="the rooms of these mixtures")
-    parser.add_argument("--count", type=positive, metavar="N", help=f"so many (default: all scenes, {DRAWN} mixtures)")
+    parser.add_argument("--near", type=Path, metavar="FILE", help="a recording of one speaker, to be near")
+    parser.add_argument("--far", type=Path, metavar="FILE", help="a recording of another one, to be far")
+    parser.add_argument(
+        "--count", type=positive, metavar="N", help=f"so many (default: all scenes, {DRAWN} mixtures, {ROOMS} rooms)"
+    )
     parser.add_argument("--asr", action="store_true", help="count words, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers down")
     parsed = parser.parse_args(arguments)
-    if not parsed.scenes and not (parsed.corpus and parsed.rooms):
-        parser.error("give SCENES_DIR, or --corpus and --rooms")
-    if parsed.scenes and parsed.beside:
-        parser.error("--beside compares on mixtures of the test split: give --corpus and --rooms, no SCENES_DIR")
+    if not parsed.scenes and not (parsed.rooms and (parsed.corpus or (parsed.near and parsed.far))):
+        parser.error("give SCENES_DIR, or --corpus and --rooms, or --near, --far and --rooms")
+    if parsed.beside and not parsed.corpus:
+        parser.error("--beside compares on mixtures of the test split: give --corpus and --rooms")
     return parsed
 
 
@@ -318,14 +352,24 @@ def show_drawn(path: Path, gains: tuple[float, float], rtf: float) -> str:
     return DRAWN_LINE.format(written.kind, *numbers, *(f"{gain:+.1f} dB" for gain in gains), path)
 
 
+def measure_all(parsed: argparse.Namespace, network: Network, hear: Hear | None) -> Iterator[Measured]:
+    """Measure scene after scene, or two recordings in room after room."""
+    if parsed.scenes:
+        yield from (measure(scene, network, hear) for scene in read_scenes(parsed.scenes)[: parsed.count])
+        return
+    rooms, near, far = read_rooms(parsed.rooms, "test"), read_audio(parsed.near), read_audio(parsed.far)
+    for number, tracks in enumerate(put_in_rooms(near, far, rooms, parsed.count or ROOMS), 1):
+        yield compare(f"room {number}", tracks, network, hear)
+
+
 def run_scenes(parsed: argparse.Namespace) -> None:
-    """Measure scene after scene."""
+    """Measure scenes or rooms, and say so as it goes."""
     print(LINE.format("SI-SDR (dB)", "foreground", "background", "words found (%)" if parsed.asr else "").rstrip())
     network, hear = load_network(parsed.network), load_hearing() if parsed.asr else None
     measured = []
-    for scene in read_scenes(parsed.scenes)[: parsed.count]:
-        measured.append(measure(scene, network, hear))
-        print(show(measured[-1]), flush=True)
+    for one in measure_all(parsed, network, hear):
+        measured.append(one)
+        print(show(one), flush=True)
     print(total(measured))
     if parsed.json:
         parsed.json.write_text(json.dumps([asdict(one) for one in measured], indent=2) + "\n", encoding="utf-8")
@@ -335,7 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; returns the exit status (2: the user can mend it)."""
     parsed = parse_arguments(arguments)
     try:
-        run_scenes(parsed) if parsed.scenes else run_drawn(parsed)
+        run_drawn(parsed) if parsed.corpus else run_scenes(parsed)
     except ModuleNotFoundError as error:
         print(f"evaluate.py: {error.name} isn't installed; see the end of evaluate.py --help", file=sys.stderr)
         return 2
