@@ -7,6 +7,8 @@ Four small steps, each fed by the one before it, on a grid of 0.1 s hops that st
 The labels hold for the whole stream. A turn ends at a pause, or where the voice changes without one; while it goes on,
 what is known of it is told every NEWS hops. Nothing here knows who the main speaker is: that is the gate's business, so
 labels may be wrong (two labels for one voice, say) without anybody being let through by that.
+
+Where a separator tells near from far, the background is heard by itself, too; of it only matters where somebody speaks.
 """
 
 from __future__ import annotations

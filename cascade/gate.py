@@ -1,10 +1,12 @@
 """SpeakerTurn -> AdmittedTurn or Withheld: the only door. Nobody but the main speaker passes in selective mode.
 
     turn -> probability every 20 ms (evidence.py) -> pieces -> each admitted or withheld
+    turn of the background -> withheld
 
 Who the main speaker is comes from an enrolment, or else from dominance: who speaks most and loudest (nearest) in the
-first `hold_s` of speech. Until that is certain, turns are held, not let out. Everything undecided is withheld, and so
-is everything on which the gate itself fails.
+first `hold_s` of speech. Until that is certain, turns are held, not let out. Whether the mixture of a piece goes on, or
+what was separated from it, is up to the overlap policy (overlap.py). Everything undecided is withheld, and so is
+everything on which the gate itself fails.
 """
 
 from __future__ import annotations

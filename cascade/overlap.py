@@ -1,6 +1,7 @@
-"""What of a turn may go on where others speak in it: the separated source of its speaker, in place of the mixture.
+"""What of a turn may go on where others speak in it: what was separated, in place of the mixture.
 
-    turn -> stretches (where others speak) -> source_turn, which the gate judges -> with_source, which it hands on
+    separate     turn -> stretches (where others speak) -> source_turn, which the gate judges -> with_source
+    foreground   piece of a turn -> foreground_parts -> is_in_foreground
 
 A stretch is judged by itself: beside it the speaker is alone, and a window of the encoder that reached there would
 vouch for whoever is in the source. Only how loud it is there, in each band, is shown to the judge, as of any turn.
