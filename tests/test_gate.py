@@ -722,8 +722,12 @@ def test_being_told_of_a_turn_with_a_foreground_while_it_goes_on_changes_nothing
 
 def _shown(item: Decided) -> tuple[object, ...]:
     """Return all of what is decided but its evidence, which tells the more the more is known."""
-    passed = isinstance(item, AdmittedTurn)
-    return (item.span, item.speaker, outcomes([item]), item.samples.tobytes() if passed else b"")
+    return (
+        item.span,
+        item.speaker,
+        outcomes([item]),
+        item.samples.tobytes() if isinstance(item, AdmittedTurn) else b"",
+    )
 
 
 @given(

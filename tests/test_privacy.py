@@ -627,7 +627,7 @@ def test_in_general_mode_everyone_comes_through_once_whoever_talks_over_whom(run
     cascade = cascade_of(config, Models(separate=Parted(TALKED_OVER)), Mode.GENERAL)
     for _ in cascade.listen(TALKED_OVER.chunks()):
         pass
-    said = {label: [] for label in ("main", "background")}
+    said: dict[str, list[str]] = {"main": [], "background": []}
     for utterance in cascade.transcript.utterances:
         said[utterance.speaker] += utterance.text.split()
     assert said["main"] == TALKED_OVER.main_words
