@@ -16,7 +16,8 @@ def save_separator(path: Path) -> Path:
         sys.path.insert(0, str(PROGRAMS / folder))
     import export
     import network
+    import shapes
 
     torch.manual_seed(0)
-    export.write_onnx(network.build(network.Shape("bands", 4, 1)).eval(), path)
+    export.write_onnx(network.build(shapes.BandsShape(width=4, layers=1)).eval(), path)
     return path

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from cascade.types import Samples, seconds
+from tests.small_sepformer import forget_lazy_modules
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))  # the programs find each other there
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models" / "separator"))
@@ -20,6 +22,7 @@ from corpus import Spoken
 from mixing import to_flac
 from references import read_scenes
 from rooms import write_rooms
+from shapes import BandsShape, SepFormerShape, WholeShape
 
 
 def noise(seed: int, level: float) -> Samples:
@@ -103,16 +106,16 @@ def test_words_and_gains_are_added_up() -> None:
 def test_the_command_writes_a_table_and_a_file(
     scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    built = network.build(network.Shape("whole", 4, 1))
-    shape = {"kind": "whole", "width": 4, "layers": 1}
-    torch.save({"shape": shape, "weights": built.state_dict(), "step": 0}, tmp_path / "mean.pt")
+    save(tmp_path / "mean.pt", WholeShape(width=4, layers=1))
     arguments = [str(tmp_path / "mean.pt"), str(scenes), "--json", str(tmp_path / "out.json")]
     assert evaluate.main(arguments) == 0
     assert "mean of 1" in capsys.readouterr().out
     assert json.loads((tmp_path / "out.json").read_text())[0]["scene"] == "one"
 
 
-def test_mixtures_of_the_test_split_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def bank(tmp_path: Path) -> Path:
+    """Three voices of noise for the test split, and a room that echoes nothing."""
     lines = [Spoken(f"voice{number}", "test", "text", 5.0, f"speech/test/{number}.flac") for number in range(3)]
     (tmp_path / "speech" / "test").mkdir(parents=True)
     for number, line in enumerate(lines):
@@ -121,7 +124,64 @@ def test_mixtures_of_the_test_split_can_be_drawn(tmp_path: Path, capsys: pytest.
     responses = np.zeros((1, 6, 8), np.float16)
     responses[:, :, 0] = 1
     write_rooms(tmp_path / "rooms" / "test.npz", responses)
-    banks = [tmp_path], tmp_path / "rooms", 3
+    return tmp_path
+
+
+def save(path: Path, shape: WholeShape | BandsShape) -> Path:
+    """Write a network as train.py does."""
+    torch.save({"shape": shape.model_dump(), "weights": network.build(shape).state_dict(), "step": 0}, path)
+    return path
+
+
+def test_networks_are_compared_on_mixtures_of_the_test_split(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = save(bank / "one.pt", WholeShape(width=4, layers=1))
+    other = save(bank / "other.pt", BandsShape(width=4, layers=1))
+    where = ["--corpus", str(bank), "--rooms", str(bank / "rooms"), "--count", "2"]
+    assert evaluate.main([str(one), "--beside", str(other), *where]) == 0
+    _, heads, first, second = capsys.readouterr().out.splitlines()
+    assert heads.split() == ["kind", "parameters", "size", "RTF", "foreground", "background", "network"]
+    assert (first.split()[-1], second.split()[-1]) == (str(one), str(other))
+    assert first.split()[2] == "M"
+    with pytest.raises(SystemExit):
+        evaluate.main([str(one), "scenes", "--beside", str(other)])
+    assert "--beside compares on mixtures of the test split" in capsys.readouterr().err
+
+
+@pytest.fixture
+def _speechbrain() -> Iterator[None]:
+    """hypothesis looks at all modules, in the tests that run after these: speechbrain's lazy ones must be gone."""
+    pytest.importorskip("speechbrain", reason="a SepFormer is made of speechbrain's modules")
+    yield
+    forget_lazy_modules()
+
+
+@pytest.mark.usefixtures("_speechbrain")
+def test_a_sepformer_is_measured_as_any_other(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shape = SepFormerShape(kernel=512, width=4, heads=1, hidden=4, layers=1, blocks=1)
+    built = network.build(shape)
+    torch.save({"shape": shape.model_dump(), "weights": built.state_dict()}, bank / "mean.pt")
+    built.save(bank / "folder")
+    where = [bank], bank / "rooms", 2
+    in_torch = evaluate.measure_drawn(evaluate.load_network(bank / "mean.pt"), *where)
+    in_folder = evaluate.measure_drawn(evaluate.load_network(bank / "folder"), *where)
+    assert in_folder == pytest.approx(in_torch, abs=0.01)
+    arguments = [str(bank / "folder"), "--corpus", str(bank), "--rooms", str(bank / "rooms"), "--count", "1"]
+    assert evaluate.main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[2].startswith("SepFormer")
+    (bank / "folder" / "masknet.ckpt").unlink()
+    assert evaluate.main(arguments) == 2
+    assert "has no masknet.ckpt" in capsys.readouterr().err
+
+
+def test_a_network_is_timed() -> None:
+    timed = evaluate.Timed(thirds)
+    spectra = np.ones((1, 2, 257, 125), np.float32)
+    np.testing.assert_array_equal(timed(spectra), thirds(spectra))
+    assert 0 < timed.rtf < 1
+
+
+def test_mixtures_of_the_test_split_can_be_drawn(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    banks = [bank], bank / "rooms", 3
     assert evaluate.measure_drawn(thirds, *banks) == pytest.approx((0, 0), abs=0.01)
 
     def wrong(spectra: np.ndarray) -> np.ndarray:
@@ -138,9 +198,7 @@ def test_mixtures_of_the_test_split_can_be_drawn(tmp_path: Path, capsys: pytest.
 def test_a_scene_without_its_tracks_is_one_line(
     scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    built = network.build(network.Shape("whole", 4, 1))
-    shape = {"kind": "whole", "width": 4, "layers": 1}
-    torch.save({"shape": shape, "weights": built.state_dict(), "step": 0}, tmp_path / "mean.pt")
+    save(tmp_path / "mean.pt", WholeShape(width=4, layers=1))
     (scenes / "one" / "bystander.flac").unlink()
     assert evaluate.main([str(tmp_path / "mean.pt"), str(scenes)]) == 2
     assert "no main.flac and bystander.flac" in capsys.readouterr().err

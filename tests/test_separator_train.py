@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 import torch
 
 from cascade.backends import separator
+from cascade.foreground import N_BINS
 from cascade.types import seconds
+from tests.small_sepformer import forget_lazy_modules
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))  # the programs find each other there
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models" / "separator"))
@@ -22,6 +25,7 @@ import rooms
 import train
 from corpus import Spoken
 from mixing import read_description, to_flac
+from shapes import BandsShape, WholeShape
 
 SETTINGS = "kind: bands\nwidth: 4\nlayers: 1\nbatch: 2\nrate: 0.001\nvalidated: 3\nlogged: 1\n"
 HERE = Path(train.__file__).parent
@@ -97,7 +101,8 @@ def test_a_run_keeps_the_settings_of_its_first_start(tmp_path: Path, data: Path)
     assert start(run, data, "--steps", "1") == 0
     (tmp_path / "other.yaml").write_text(SETTINGS.replace("width: 4", "width: 8"))
     assert start(run, data, "--steps", "1", "--settings", str(tmp_path / "other.yaml")) == 0
-    assert read_description(run / "settings.yaml", train.Settings).width == 4
+    shape = read_description(run / "settings.yaml", train.Settings).shape
+    assert shape == BandsShape(width=4, layers=1)
 
 
 def test_a_run_logs_gains_of_both_sources(tmp_path: Path, data: Path) -> None:
@@ -125,7 +130,7 @@ def test_mixtures_do_not_depend_on_who_draws_them(data: Path) -> None:
 
 
 def test_the_rate_rises_and_falls() -> None:
-    settings = train.Settings()
+    settings = train.Settings(shape=BandsShape())
     rates = [train.rate_at(1000, passed, settings) for passed in (0.0, 0.7, 0.8, 0.9, 1.0)]
     assert rates[0] == rates[1] == settings.rate
     assert rates[1] > rates[2] > rates[3] > rates[4]
@@ -138,11 +143,8 @@ def test_a_perfect_guess_gains_much_and_the_mixture_nothing() -> None:
     foreground, background = rng.standard_normal((2, 3, seconds(1))).astype(np.float32)
     drawn = torch.from_numpy(np.stack([foreground + 0.3 * background, foreground, 0.3 * background], 1))
 
-    class Mixture(torch.nn.Module):  # type: ignore[misc, unused-ignore]
-        def forward(self, spectra: torch.Tensor) -> torch.Tensor:
-            return torch.stack([spectra, spectra], 1)
-
-    assert train.gains(Mixture(), drawn, "cpu") == pytest.approx([0, 0], abs=0.05)
+    assert train.gains(lambda mixtures: torch.stack([mixtures, mixtures], 1), drawn, "cpu") == pytest.approx([0, 0])
+    assert min(train.gains(lambda mixtures: drawn[:, 1:], drawn, "cpu")) > 40
 
 
 def test_a_source_that_is_heard_alone_does_not_count() -> None:
@@ -151,23 +153,29 @@ def test_a_source_that_is_heard_alone_does_not_count() -> None:
     one, other = rng.standard_normal((2, seconds(1))).astype(np.float32)
     drawn = torch.from_numpy(np.stack([[one + other, one, other], [one, one, 0 * one]]))
 
-    class Half(torch.nn.Module):  # type: ignore[misc, unused-ignore]
-        def forward(self, spectra: torch.Tensor) -> torch.Tensor:
-            wanted = network.to_spectra(torch.from_numpy(one))
-            return torch.stack([wanted.expand_as(spectra), spectra], 1)
+    def half(mixtures: torch.Tensor) -> torch.Tensor:
+        return torch.stack([torch.from_numpy(one).expand_as(mixtures), mixtures], 1)
 
-    foreground, background = train.gains(Half(), drawn, "cpu")
+    foreground, background = train.gains(half, drawn, "cpu")
     assert foreground > 40
     assert background == pytest.approx(0, abs=0.05)
 
 
 def test_settings_in_the_repository_are_valid() -> None:
-    for name in ("bands", "whole"):
-        assert read_description(HERE / f"{name}.yaml", train.Settings).kind == name
+    for name in ("bands", "whole", "sepformer"):
+        assert read_description(HERE / f"{name}.yaml", train.Settings).shape.kind == name
+
+
+def test_a_run_that_began_before_there_were_other_kinds_goes_on() -> None:
+    """Its settings and the shape beside its weights are what they were."""
+    settings = train.Settings.model_validate({"kind": "bands", "width": 4, "layers": 2, "frames": 2, "batch": 3})
+    assert settings.shape == BandsShape(width=4, layers=2, frames=2)
+    assert settings.lines().splitlines()[:5] == ["kind: bands", "width: 4", "layers: 2", "frames: 2", "batch: 3"]
+    assert train.Settings.model_validate(settings.model_dump()) == settings
 
 
 def test_a_misspelt_setting_is_one_line(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "bad.yaml").write_text("widht: 4\n")
+    (tmp_path / "bad.yaml").write_text("kind: bands\nwidht: 4\n")
     assert start(tmp_path / "run", data, "--settings", str(tmp_path / "bad.yaml")) == 2
     assert "widht" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -181,14 +189,48 @@ def test_onnx_gives_what_torch_gives(tmp_path: Path, data: Path, capsys: pytest.
     assert (
         f"to use them: put {tmp_path / 'out.onnx'} in the place of {HERE.parent / 'foreground' / 'bands.onnx'}" in said
     )
+    written, trained = export.look_at(tmp_path / "out.onnx"), export.look_at(tmp_path / "mean.pt")
+    assert (written.kind, trained.kind) == ("ONNX", "torch")
+    assert written.parameters == trained.parameters
     run = separator.load(tmp_path / "out.onnx")
-    spectra = np.random.default_rng(1).standard_normal((1, 2, network.N_BINS, 30)).astype(np.float32)
-    assert run(spectra).shape == (1, 2, 2, network.N_BINS, 30)
+    heard = np.random.default_rng(1).standard_normal((1, 2, N_BINS, 30)).astype(np.float32)
+    assert run(heard).shape == (1, 2, 2, N_BINS, 30)
     assert export.difference(export.in_torch(export.read_network(tmp_path / "mean.pt")), run) < 1e-4
 
 
+@pytest.fixture
+def _speechbrain() -> Iterator[None]:
+    """hypothesis looks at all modules, in the tests that run after these: speechbrain's lazy ones must be gone."""
+    pytest.importorskip("speechbrain", reason="a SepFormer is made of speechbrain's modules")
+    yield
+    forget_lazy_modules()
+
+
+@pytest.mark.usefixtures("_speechbrain")
+def test_a_sepformer_is_trained_and_becomes_a_folder(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = "kind: sepformer\nkernel: 512\nwidth: 8\nheads: 2\nhidden: 8\nlayers: 1\nblocks: 1\n"
+    (tmp_path / "settings.yaml").write_text(kind + "batch: 2\nvalidated: 3\nlogged: 1\n")
+    run, folder = tmp_path / "run", tmp_path / "folder"
+    for steps in ("1", "2"):  # the second goes on with the first
+        assert start(run, data, "--settings", str(tmp_path / "settings.yaml"), "--steps", steps) == 0
+    losses = [line["loss"] for line in log_of(run) if "loss" in line]
+    assert len(losses) == 2
+    assert np.isfinite(losses).all()  # type: ignore[arg-type]
+    assert export.main([str(run / "mean.pt"), "--out", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "sha256 of masknet.ckpt" in said
+    written = export.look_at(folder)
+    assert written.kind == "SepFormer"
+    assert written.parameters == network.count_parameters(export.read_network(run / "mean.pt"))
+    assert written.size == sum(file.stat().st_size for file in folder.iterdir())
+    assert export.main([str(run / "mean.pt"), "--out", str(tmp_path / "out.onnx")]) == 2
+    assert "this network becomes a folder in speechbrain's format" in capsys.readouterr().err
+
+
 def test_another_network_is_seen_as_different() -> None:
-    first, second = (export.in_torch(network.build(network.Shape("whole", 4, 1))) for _ in range(2))
+    first, second = (export.in_torch(network.build(WholeShape(width=4, layers=1))) for _ in range(2))
     assert export.difference(first, second) > 0.01
 
 
@@ -196,3 +238,18 @@ def test_a_file_that_is_no_network_is_one_line(tmp_path: Path, capsys: pytest.Ca
     torch.save({"shape": {"kind": "bands", "width": 4, "layers": 1}, "weights": {}}, tmp_path / "mean.pt")
     assert export.main([str(tmp_path / "mean.pt"), "--out", str(tmp_path / "out.onnx")]) == 2
     assert "isn't a network that train.py wrote" in capsys.readouterr().err
+    for content in (b"", b"no weights"):
+        (tmp_path / "mean.pt").write_bytes(content)
+        assert export.main([str(tmp_path / "mean.pt"), "--out", str(tmp_path / "out.onnx")]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.endswith("isn't a network that train.py wrote: it isn't a file of torch's weights")
+
+
+def test_onnx_is_not_written_under_another_sort_of_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shape = WholeShape(width=4, layers=1)
+    torch.save({"shape": shape.model_dump(), "weights": network.build(shape).state_dict()}, tmp_path / "mean.pt")
+    assert export.main([str(tmp_path / "mean.pt"), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == (
+        f"export.py: this network becomes a file, FILE.onnx; name such a one after --out, got {tmp_path / 'out'}\n"
+    )
+    assert not (tmp_path / "out").exists()

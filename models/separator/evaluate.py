@@ -1,10 +1,13 @@
 """Measure a trained separator on scenes with every speaker alone, as benchmarks/corpus.py and shared scenes have them.
 
-    python models/separator/evaluate.py RUN/mean.pt|SEPARATOR.onnx SCENES_DIR [--count N] [--asr] [--json FILE]
-    python models/separator/evaluate.py RUN/mean.pt|SEPARATOR.onnx --corpus CORPUS --rooms ROOMS [--count N]
+    python models/separator/evaluate.py NETWORK SCENES_DIR [--count N] [--asr] [--json FILE]
+    python models/separator/evaluate.py NETWORK [--beside NETWORK]... --corpus CORPUS --rooms ROOMS [--count N]
+
+NETWORK is RUN/mean.pt, or what export.py wrote: an ONNX file, or the folder of a SepFormer.
 
 The second way draws mixtures of the test split, whose voices, sentences and rooms no training has heard, in which both
-speak and the other is 10 dB softer, and says the mean gain of each source.
+speak and the other is 10 dB softer. It says the mean gain of each source, and the real-time factor of the network by
+itself in one thread, which a stage multiplies by how often its windows hear each second.
 
 For each scene, SI-SDR in dB over the whole recording: of the mixture as a guess of either source, and how much better
 the separator's source is; as it comes from the network, and with the noise given to the foreground, so that both add up
@@ -15,7 +18,8 @@ benchmarks/leakage.py counts them:
     leaked      of the same, in the foreground
     main        of the main speaker's words: in the mixture, in the foreground, in their clean track
 
-Needs torch for .pt files, onnxruntime for ONNX, and cascade's extra `ondevice` for --asr.
+Needs onnxruntime for ONNX, torch for .pt files, torch and speechbrain for SepFormers, cascade's extra `ondevice` for
+--asr. The second way needs torch always, and onnx for ONNX.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from cascade.audio import read_audio
 from cascade.backends import separator
 from cascade.config import load_config
 from cascade.errors import CascadeError
-from cascade.foreground import BACKGROUND, Foreground, Network, Spectra, separate
+from cascade.foreground import BACKGROUND, STEP, Foreground, Network, Spectra, separate
 from cascade.scoring.leakage import leakage, retention
 from cascade.types import SAMPLE_RATE, AudioChunk, Samples, Span, concatenate
 
@@ -48,6 +52,7 @@ Hear = Callable[[Samples], str]
 """Speech recognition: (n_samples,) -> text."""
 
 LINE: Final = "{:16} {:>17} {:>17}   {}"
+DRAWN_LINE: Final = "{:9} {:>10} {:>8} {:>6} {:>11} {:>11}   {}"
 TEST_SEED, DRAWN = 30_000, 96
 
 
@@ -172,6 +177,27 @@ def measure_drawn(network: Network, corpora: Sequence[Path], rooms: Path, count:
     return float(foreground), float(background)
 
 
+class Timed:
+    """A network that notes how long it takes."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._took_s = self._heard_s = 0.0
+
+    @property
+    def rtf(self) -> float:
+        """Its real-time factor so far."""
+        return self._took_s / self._heard_s
+
+    def __call__(self, spectra: Spectra, /) -> Spectra:
+        """Run it."""
+        began = time.perf_counter()
+        sources = self._network(spectra)
+        self._took_s += time.perf_counter() - began
+        self._heard_s += spectra.shape[-1] * STEP / SAMPLE_RATE
+        return sources
+
+
 # --- what is said of it -------------------------------------------------------------------------------
 
 
@@ -224,18 +250,20 @@ def total(measured: Sequence[Measured]) -> str:
 
 
 def load_network(path: Path) -> Network:
-    """Load what train.py or export.py wrote.
+    """Load what train.py or export.py wrote, to run in one thread.
 
     Raises:
         ValueError: It isn't such a file of torch's.
         OSError: That can't be read.
-        CascadeError: It isn't such an ONNX file, or can't be read.
+        CascadeError: It isn't such an ONNX file, or such a folder.
     """
     if path.suffix == ".onnx":
         return separator.load(path)
-    from export import in_torch, read_network
+    import torch
+    from export import in_folder, in_torch, read_network
 
-    return in_torch(read_network(path))
+    torch.set_num_threads(1)
+    return in_folder(path) if path.is_dir() else in_torch(read_network(path))
 
 
 def load_hearing() -> Hear:
@@ -252,8 +280,11 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("network", type=Path, metavar="NETWORK", help="mean.pt of a run, or an ONNX file")
+    parser.add_argument("network", type=Path, metavar="NETWORK", help="mean.pt of a run, an ONNX file, or a folder")
     parser.add_argument("scenes", type=Path, nargs="?", metavar="SCENES_DIR", help="recordings with references")
+    parser.add_argument(
+        "--beside", type=Path, action="append", default=[], metavar="NETWORK", help="one more, on the same mixtures"
+    )
     parser.add_argument("--corpus", type=Path, action="append", metavar="CORPUS", help="a bank to draw mixtures from")
     parser.add_argument("--rooms", type=Path, metavar="ROOMS", help="the rooms of these mixtures")
     parser.add_argument("--count", type=positive, metavar="N", help=f"so many (default: all scenes, {DRAWN} mixtures)")
@@ -262,14 +293,29 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parsed = parser.parse_args(arguments)
     if not parsed.scenes and not (parsed.corpus and parsed.rooms):
         parser.error("give SCENES_DIR, or --corpus and --rooms")
+    if parsed.scenes and parsed.beside:
+        parser.error("--beside compares on mixtures of the test split: give --corpus and --rooms, no SCENES_DIR")
     return parsed
 
 
 def run_drawn(parsed: argparse.Namespace) -> None:
-    """Measure on mixtures of the test split."""
+    """Measure networks on the same mixtures of the test split."""
     count = parsed.count or DRAWN
-    foreground, background = measure_drawn(load_network(parsed.network), parsed.corpus, parsed.rooms, count)
-    print(f"gain at -10 dB, {count} mixtures: foreground {foreground:+.1f} dB, background {background:+.1f} dB")
+    print(f"gain in SI-SDR at -10 dB, {count} mixtures")
+    print(DRAWN_LINE.format("kind", "parameters", "size", "RTF", "foreground", "background", "network"))
+    for path in (parsed.network, *parsed.beside):
+        network = Timed(load_network(path))
+        gains = measure_drawn(network, parsed.corpus, parsed.rooms, count)
+        print(show_drawn(path, gains, network.rtf), flush=True)
+
+
+def show_drawn(path: Path, gains: tuple[float, float], rtf: float) -> str:
+    """A network as a line."""
+    from export import look_at
+
+    written = look_at(path)
+    numbers = f"{written.parameters / 1e6:.2f} M", f"{written.size / 1e6:.1f} MB", f"{rtf:.3f}"
+    return DRAWN_LINE.format(written.kind, *numbers, *(f"{gain:+.1f} dB" for gain in gains), path)
 
 
 def run_scenes(parsed: argparse.Namespace) -> None:

@@ -1,89 +1,29 @@
-"""The separator's networks: spectra of a mixture in, complex masks for foreground and background out.
+"""Networks of spectra, and any kind by its shape: spectra of mixtures in, complex masks for their sources out.
 
 Both hear frames of 32 ms every 16 ms, at 16 kHz, and give for each source what it is in each frame and frequency.
 
     WholeFrames    bidirectional LSTMs over whole frames
-    BandSplit    frequencies in bands; small LSTMs shared by all of them, over time and across bands (arXiv 2209.15174)
+    BandSplit      frequencies in bands; small LSTMs that all share, over time and across bands (arXiv 2209.15174)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Any, Final, TypeAlias
 
 import torch
+from sepformer import SepFormer
+from shapes import BandsShape, SepFormerShape, Shape, WholeShape
+from spectra import compress, to_samples, to_spectra
 from torch import Tensor, nn
 
-WINDOW: Final = 512
-HOP: Final = 256
-N_BINS: Final = WINDOW // 2 + 1
-N_SOURCES: Final = 2
+from cascade.foreground import N_BINS, SOURCES
 
 BEFORE: Final = (1.0, 0.0, 0.0, 0.0)
 """Masks of foreground and background, real and imaginary part, of a network that has learnt nothing."""
 
-COMPRESSION: Final = 0.3
-"""Exponent of magnitudes, in what the networks hear and in their loss: so soft sounds count, too."""
-
-FLOOR: Final = 1e-4
-"""Least power that compression tells from silence; a sine of level 1 has some 1e4."""
-
-TINY: Final = 1e-8
-
 WIDTHS: Final = (4,) * 8 + (8,) * 6 + (16,) * 5 + (32, 32, 33)
 """Bins in each band, from low to high: 125 Hz where voices have their harmonics, 1 kHz at the top."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a network is like; written beside its weights.
-
-    Attributes:
-        kind: Which of the two.
-        width: Of its LSTMs, in each direction.
-        layers: How many there are; of BandSplit, each is one over time and one across bands.
-        frames: That BandSplit hears as one: half as many steps for twice as long ones.
-    """
-
-    kind: Literal["whole", "bands"] = "bands"
-    width: int = 64
-    layers: int = 3
-    frames: int = 1
-
-
-def build(shape: Shape) -> nn.Module:
-    """Make a network, with random weights."""
-    return WholeFrames(shape) if shape.kind == "whole" else BandSplit(shape)
-
-
-def analysis_window(device: torch.device | str = "cpu") -> Tensor:
-    """The root of a Hann window, (WINDOW,), which analyses and puts together."""
-    return torch.hann_window(WINDOW, device=device).sqrt()
-
-
-def to_spectra(samples: Tensor) -> Tensor:
-    """(..., n_samples) -> real and imaginary parts (..., 2, N_BINS, n_frames)."""
-    flat = samples.reshape(-1, samples.shape[-1])
-    spectra = torch.stft(
-        flat, WINDOW, HOP, window=analysis_window(samples.device), center=True, pad_mode="constant", return_complex=True
-    )
-    return torch.stack([spectra.real, spectra.imag], 1).reshape(*samples.shape[:-1], 2, *spectra.shape[-2:])
-
-
-def to_samples(spectra: Tensor, length: int) -> Tensor:
-    """(..., 2, N_BINS, n_frames) -> (..., length)."""
-    flat = spectra.reshape(-1, *spectra.shape[-3:])
-    samples = torch.istft(
-        torch.complex(flat[:, 0], flat[:, 1]), WINDOW, HOP, window=analysis_window(spectra.device), length=length
-    )
-    return samples.reshape(*spectra.shape[:-3], length)
-
-
-def compress(spectra: Tensor) -> tuple[Tensor, Tensor]:
-    """(..., 2, n_bins, n_frames) -> the same with compressed magnitudes, and these (..., n_bins, n_frames)."""
-    power = spectra.square().sum(-3) + FLOOR
-    return spectra * power.pow((COMPRESSION - 1) / 2).unsqueeze(-3), power.pow(COMPRESSION / 2)
 
 
 def features(spectra: Tensor) -> Tensor:
@@ -93,33 +33,43 @@ def features(spectra: Tensor) -> Tensor:
 
 
 def apply_masks(masks: Tensor, spectra: Tensor) -> Tensor:
-    """Masks (n, n_frames, N_BINS, N_SOURCES * 2) on spectra -> (n, N_SOURCES, 2, N_BINS, n_frames).
+    """Masks (n, n_frames, N_BINS, SOURCES * 2) on spectra -> (n, SOURCES, 2, N_BINS, n_frames).
 
     A mask is a complex factor, beside what is known before: the foreground is much like the mixture.
     """
     n, n_frames, n_bins, _ = masks.shape
-    real, imaginary = (
-        (masks + masks.new_tensor(BEFORE)).reshape(n, n_frames, n_bins, N_SOURCES, 2).permute(4, 0, 3, 2, 1)
-    )
+    real, imaginary = (masks + masks.new_tensor(BEFORE)).reshape(n, n_frames, n_bins, SOURCES, 2).permute(4, 0, 3, 2, 1)
     own_real, own_imaginary = spectra[:, :1], spectra[:, 1:]
     return torch.stack([real * own_real - imaginary * own_imaginary, real * own_imaginary + imaginary * own_real], 2)
 
 
-class WholeFrames(nn.Module):  # type: ignore[misc, unused-ignore]
+class OnSpectra(nn.Module):  # type: ignore[misc, unused-ignore]
+    """A network whose forward takes spectra (n, 2, N_BINS, n_frames) -> (n, SOURCES, 2, N_BINS, n_frames)."""
+
+    def guess(self, mixtures: Tensor) -> Tensor:
+        """Mixtures (n, n_samples) -> spectra of their sources (n, SOURCES, 2, N_BINS, n_frames)."""
+        return self(to_spectra(mixtures))
+
+    def separate(self, mixtures: Tensor) -> Tensor:
+        """Mixtures (n, n_samples) -> their sources (n, SOURCES, n_samples)."""
+        return to_samples(self.guess(mixtures), mixtures.shape[-1])
+
+
+class WholeFrames(OnSpectra):
     """Whole frames through bidirectional LSTMs."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: WholeShape) -> None:
         super().__init__()
         self.into = nn.Sequential(nn.Linear(3 * N_BINS, shape.width), nn.LayerNorm(shape.width))
         self.over_time = nn.LSTM(shape.width, shape.width, shape.layers, batch_first=True, bidirectional=True)
-        self.out = nn.Linear(2 * shape.width, 2 * N_SOURCES * N_BINS)
+        self.out = nn.Linear(2 * shape.width, 2 * SOURCES * N_BINS)
 
     def forward(self, spectra: Tensor) -> Tensor:
-        """(n, 2, N_BINS, n_frames) -> (n, N_SOURCES, 2, N_BINS, n_frames)."""
+        """(n, 2, N_BINS, n_frames) -> (n, SOURCES, 2, N_BINS, n_frames)."""
         heard = features(spectra)
         n, n_frames = heard.shape[:2]
         heard, _ = self.over_time(self.into(heard.reshape(n, n_frames, 3 * N_BINS)))
-        return apply_masks(self.out(heard).reshape(n, n_frames, N_BINS, 2 * N_SOURCES), spectra)
+        return apply_masks(self.out(heard).reshape(n, n_frames, N_BINS, 2 * SOURCES), spectra)
 
 
 class PerBand(nn.Module):  # type: ignore[misc, unused-ignore]
@@ -156,13 +106,13 @@ class Block(nn.Module):  # type: ignore[misc, unused-ignore]
         return values + self.from_bands(heard).reshape(n, n_frames, n_bands, width).transpose(1, 2)
 
 
-class BandSplit(nn.Module):  # type: ignore[misc, unused-ignore]
+class BandSplit(OnSpectra):
     """Frequencies in bands, each a row of features; blocks of LSTMs over time and across bands."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: BandsShape) -> None:
         super().__init__()
         self.groups, self.frames = group(WIDTHS), shape.frames
-        width, outputs = shape.width, 2 * N_SOURCES * shape.frames
+        width, outputs = shape.width, 2 * SOURCES * shape.frames
         self.into = nn.ModuleList(PerBand(count, 3 * shape.frames * bins, width) for _, count, bins in self.groups)
         self.blocks = nn.ModuleList(Block(width) for _ in range(shape.layers))
         self.norm = nn.LayerNorm(width)
@@ -170,7 +120,7 @@ class BandSplit(nn.Module):  # type: ignore[misc, unused-ignore]
         self.out = nn.ModuleList(PerBand(count, 2 * width, 2 * outputs * bins) for _, count, bins in self.groups)
 
     def forward(self, spectra: Tensor) -> Tensor:
-        """(n, 2, N_BINS, n_frames) -> (n, N_SOURCES, 2, N_BINS, n_frames)."""
+        """(n, 2, N_BINS, n_frames) -> (n, SOURCES, 2, N_BINS, n_frames)."""
         heard = self._join(features(spectra))
         n, n_steps = heard.shape[:2]
         bands = [self._enter(heard, place) for place in range(len(self.groups))]
@@ -200,11 +150,11 @@ class BandSplit(nn.Module):  # type: ignore[misc, unused-ignore]
         return values
 
     def _leave(self, values: Tensor, place: int, n: int, n_steps: int) -> Tensor:
-        """A group's bands (n_bands, n * n_steps, width) -> their masks (n, n_frames, bins, N_SOURCES * 2)."""
+        """A group's bands (n_bands, n * n_steps, width) -> their masks (n, n_frames, bins, SOURCES * 2)."""
         _, count, bins = self.groups[place]
         wide = self.out[place](torch.tanh(self.hidden[place](values)))
-        masks = nn.functional.glu(wide, -1).reshape(count, n * n_steps, self.frames, bins, 2 * N_SOURCES)
-        return masks.permute(1, 2, 0, 3, 4).reshape(n, n_steps * self.frames, count * bins, 2 * N_SOURCES)
+        masks = nn.functional.glu(wide, -1).reshape(count, n * n_steps, self.frames, bins, 2 * SOURCES)
+        return masks.permute(1, 2, 0, 3, 4).reshape(n, n_steps * self.frames, count * bins, 2 * SOURCES)
 
 
 def group(widths: tuple[int, ...]) -> list[tuple[int, int, int]]:
@@ -213,43 +163,29 @@ def group(widths: tuple[int, ...]) -> list[tuple[int, int, int]]:
     return [(sum(widths[:first]), last - first, widths[first]) for first, last in pairwise(borders)]
 
 
+# --- any kind -----------------------------------------------------------------------------------------
+
+Network: TypeAlias = OnSpectra | SepFormer
+
+
+def build(shape: Shape) -> Network:
+    """Make a network, with random weights.
+
+    Raises:
+        ModuleNotFoundError: speechbrain, which a SepFormer is made of, isn't installed.
+    """
+    match shape:
+        case WholeShape():
+            return WholeFrames(shape)
+        case BandsShape():
+            return BandSplit(shape)
+        case SepFormerShape():
+            return SepFormer(shape)
+
+
 def count_parameters(network: nn.Module) -> int:
     """How many numbers are learnt."""
     return sum(parameter.numel() for parameter in network.parameters())
-
-
-def loss_of(guess: Tensor, wanted: Tensor, weights: tuple[float, ...] = (1.0, 2.0), ratio: float = 0.02) -> Tensor:
-    """How wrong sources (n, N_SOURCES, 2, N_BINS, n_frames) are: compressed spectra, and the ratio of error to source.
-
-    Args:
-        guess: What the network gave.
-        wanted: What it should have given.
-        weights: What each source counts for; the background is the softer and harder one.
-        ratio: What a decibel of a source's error counts for.
-    """
-    guess_parts, guess_magnitude = compress(guess)
-    wanted_parts, wanted_magnitude = compress(wanted)
-    complex_error = (guess_parts - wanted_parts).square().sum(2).mean((-1, -2))
-    magnitude_error = (guess_magnitude - wanted_magnitude).square().mean((-1, -2))
-    counted = torch.tensor(weights, device=guess.device)
-    spectral = ((0.5 * complex_error + 0.5 * magnitude_error) * counted).sum(1).mean()
-    return spectral + ratio * (error_db(guess, wanted) * counted).sum(1).mean()
-
-
-def error_db(guess: Tensor, wanted: Tensor) -> Tensor:
-    """Error over source in dB, (n, N_SOURCES), no better than -30; 0 where the source is silent."""
-    power = wanted.square().sum((-1, -2, -3))
-    error = (guess - wanted).square().sum((-1, -2, -3))
-    active = power > 1e-3 * power.sum(1, keepdim=True) + TINY
-    return torch.where(
-        active, 10 * torch.log10((error + 1e-3 * power + TINY) / (power + TINY)), torch.zeros_like(power)
-    )
-
-
-def si_sdr(guess: Tensor, wanted: Tensor) -> Tensor:
-    """Scale-invariant signal-to-distortion ratio in dB, (...,) of (..., n_samples)."""
-    target = wanted * (guess * wanted).sum(-1, keepdim=True) / (wanted.square().sum(-1, keepdim=True) + TINY)
-    return 10 * torch.log10((target.square().sum(-1) + TINY) / ((guess - target).square().sum(-1) + TINY))
 
 
 def state_of(network: nn.Module) -> dict[str, Any]:

@@ -24,10 +24,10 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,10 @@ from mixtures import (
     read_rooms,
     read_speech,
 )
-from network import Shape, build, count_parameters, loss_of, si_sdr, state_of, to_samples, to_spectra
+from network import build, count_parameters, state_of
+from pydantic import Field, model_validator
+from shapes import Shape
+from spectra import loss_of, si_sdr, to_spectra
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -66,10 +69,10 @@ Drawing: TypeAlias = npt.NDArray[np.float32]
 
 
 class Settings(Described):
-    """What is trained, and how.
+    """What is trained, and how. In a file, what the shape says stands beside the rest.
 
     Attributes:
-        kind, width, layers, frames: The network's Shape.
+        shape: The network's.
         batch: Mixtures in a step.
         rate: Of learning.
         decay: Of the weights.
@@ -78,21 +81,26 @@ class Settings(Described):
         logged: Steps from one line of the log to the next.
     """
 
-    kind: Literal["whole", "bands"] = "bands"
-    width: int = 64
-    layers: int = 3
-    frames: int = 1
-    batch: int = 8
-    rate: float = 1e-3
-    decay: float = 1e-2
-    seed: int = 0
-    validated: int = 48
-    logged: int = 20
+    shape: Shape
+    batch: int = Field(default=8, ge=1)
+    rate: float = Field(default=1e-3, gt=0)
+    decay: float = Field(default=1e-2, ge=0)
+    seed: int = Field(default=0, ge=0)
+    validated: int = Field(default=48, ge=1)
+    logged: int = Field(default=20, ge=1)
 
-    @property
-    def shape(self) -> Shape:
-        """The network's."""
-        return Shape(self.kind, self.width, self.layers, self.frames)
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_shape(cls, described: object) -> object:
+        if not isinstance(described, Mapping) or "shape" in described:
+            return described
+        shape = {name: value for name, value in described.items() if name not in cls.model_fields}
+        return {**{name: value for name, value in described.items() if name in cls.model_fields}, "shape": shape}
+
+    def lines(self) -> str:
+        """As a file."""
+        values = self.shape.model_dump() | self.model_dump(exclude={"shape"})
+        return "".join(f"{name}: {value}\n" for name, value in values.items())
 
 
 class Drawn(Dataset[Drawing]):  # type: ignore[misc, unused-ignore]
@@ -144,17 +152,19 @@ class Run:
         """Write the checkpoint, and the running mean of the weights."""
         kept = {"network": self.network.state_dict(), "rule": self.rule.state_dict(), "mean": self.mean}
         save_whole({**kept, "step": self.step, "wall_s": self.wall_s}, self.folder / "last.pt")
-        shape = self.settings.model_dump(include={"kind", "width", "layers", "frames"})
-        save_whole({"shape": shape, "step": self.step, "weights": self.mean}, self.folder / "mean.pt")
+        save_whole(
+            {"shape": self.settings.shape.model_dump(), "step": self.step, "weights": self.mean},
+            self.folder / "mean.pt",
+        )
 
     def learn(self, drawn: Tensor, rate: float) -> float:
         """Make one step with mixtures (n, 3, n_samples); returns their loss."""
         for part in self.rule.param_groups:
             part["lr"] = rate
-        spectra = to_spectra(drawn.to(self.device, non_blocking=True))
+        drawn = drawn.to(self.device, non_blocking=True)
         with torch.autocast(self.device, torch.bfloat16):
-            guess = self.network(spectra[:, 0])
-        loss = loss_of(guess.float(), spectra[:, 1:])
+            guess = self.network.guess(drawn[:, 0])
+        loss = loss_of(guess.float(), to_spectra(drawn[:, 1:]))
         self.rule.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), LARGEST_GRADIENT)
@@ -218,19 +228,22 @@ def iterate(drawn: Drawn) -> Iterator[Drawing]:
     return (drawn[index] for index in range(len(drawn)))
 
 
-def validate(network: nn.Module, validation: Validation, device: str) -> dict[str, list[float]]:
+Separate: TypeAlias = Callable[[Tensor], Tensor]
+"""Mixtures (n, n_samples) -> foreground and background (n, 2, n_samples)."""
+
+
+def validate(separate: Separate, validation: Validation, device: str) -> dict[str, list[float]]:
     """Gain in SI-SDR of each source, in dB, by what is measured: foreground, background."""
     with torch.no_grad():
-        return {name: gains(network, drawn, device) for name, drawn in validation.drawn.items()}
+        return {name: gains(separate, drawn, device) for name, drawn in validation.drawn.items()}
 
 
-def gains(network: nn.Module, drawn: Tensor, device: str) -> list[float]:
+def gains(separate: Separate, drawn: Tensor, device: str) -> list[float]:
     """Mean gain of each source over mixtures (n, 3, n_samples) in which it is heard, in dB."""
     found, heard = [], []
     for batch in drawn.split(VALID_BATCH):
         batch = batch.to(device)
-        guess = to_samples(network(to_spectra(batch[:, 0])), batch.shape[-1])
-        found.append(si_sdr(guess, batch[:, 1:]) - si_sdr(batch[:, :1], batch[:, 1:]))
+        found.append(si_sdr(separate(batch[:, 0]), batch[:, 1:]) - si_sdr(batch[:, :1], batch[:, 1:]))
         power = batch.square().mean(-1)
         heard.append(power[:, 1:] > ACTIVE * power[:, :1])
     gain, active = torch.cat(found), torch.cat(heard)
@@ -244,7 +257,7 @@ def validate_mean(run: Run, validation: Validation) -> None:
     network = build(run.settings.shape).to(run.device)
     network.load_state_dict(run.mean)
     network.eval()
-    run.log(**validate(network, validation, run.device))
+    run.log(**validate(network.separate, validation, run.device))
 
 
 # --- the run ------------------------------------------------------------------------------------------
@@ -357,7 +370,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
         given = parsed.settings or Path(__file__).with_name("bands.yaml")
         settings = read_description(given, Settings)
         parsed.run.mkdir(parents=True, exist_ok=True)
-        kept.write_text("".join(f"{name}: {value}\n" for name, value in settings.model_dump().items()), "utf-8")
+        kept.write_text(settings.lines(), "utf-8")
     return read_description(kept, Settings)
 
 
@@ -375,6 +388,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             train(run, Where(parsed.corpus, parsed.rooms), parsed.steps, parsed.hours, parsed.workers)
         except KeyboardInterrupt:
             run.save()
+    except ModuleNotFoundError as error:
+        print(f"train.py: {error.name} isn't installed; see the README of models/separator", file=sys.stderr)
+        return 2
     except (ValueError, OSError) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 2
