@@ -618,6 +618,8 @@ def test_cutting_changes_neither_the_turns_of_both_nor_their_order(
 
 @given(SCENES, SCENES, st.integers(200, 8000))
 @example(*PARTED.sources, 160)
+@example(scene(says(A, 2.05), pause(0.36), says(B, 1)), scene(pause(1)), 160)
+@example(scene(says(A, 2), pause(0.4), says(B, 1)), scene(pause(1)), 160)
 @settings(max_examples=20, deadline=None)
 def test_neither_comes_later_than_lookahead(near: Samples, far: Samples, step: int) -> None:
     whole, diarizer, out = whole_turns(told_of(parted(near, far))), by_distance(), list[Span]()
