@@ -93,7 +93,7 @@ def test_a_stopped_run_continues_its_count_and_its_clock(tmp_path: Path, data: P
     after = torch.load(tmp_path / "last.pt")
     assert (before["step"], after["step"]) == (2, 3)
     assert after["wall_s"] > before["wall_s"]
-    assert after["rule"]["state"][0]["step"] == 3
+    assert after["rules"][1]["state"][0]["step"] == 3
 
 
 def test_a_run_keeps_the_settings_of_its_first_start(tmp_path: Path, data: Path) -> None:
