@@ -277,7 +277,8 @@ def with_overlap(config: CascadeConfig, policy: OverlapPolicy, *, true_sources: 
     """Return the configuration with another overlap policy of its gate.
 
     Raises:
-        ConfigError: There are no sources that the policy could choose from, and no true ones are put in their place.
+        ConfigError: There are no sources that the policy could choose from, and no true ones are put in their place; or
+            nothing tells which is the foreground.
     """
     stages = (
         stage.model_copy(update={"overlap": policy}) if isinstance(stage, MainSpeakerSettings) else stage
@@ -285,6 +286,8 @@ def with_overlap(config: CascadeConfig, policy: OverlapPolicy, *, true_sources: 
     )
     changed = config.model_copy(update={"stages": tuple(stages)})
     misfit = next((stage.misfit for stage in changed.stream if stage.misfit is not None), None)
+    if misfit is not None and policy is not OverlapPolicy.SEPARATE:
+        raise ConfigError(misfit)
     if misfit is not None and not true_sources:
         raise ConfigError(f"{misfit}; or give --true-sources")
     return changed
@@ -302,7 +305,7 @@ def measure(scene: Scene, ears: Ears, settings: Sequence[Setting], leak_db: floa
     clean = None if scene.main is None else Words.of(ears.transcribe(read_audio(scene.main)), scene)
     rate = diarization_errors(
         [(line.span, line.speaker) for line in scene.spoken],
-        [(turn.span, turn.speaker) for turn in diarized.turns],
+        [(turn.span, turn.speaker) for turn in diarized.turns if not turn.background],  # who is in it is in the mixture
         Span(0, len(diarized.mixture)),
     )
     memory: Memory = {}

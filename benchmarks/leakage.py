@@ -11,13 +11,13 @@ layouts are in benchmarks/references.py. A recording without main.flac or enrolm
     word error rate       the main speaker's words against the transcript, by jiwer after Whisper's normalisation
     false accept          time in which only bystanders speak that passed the gate
     false withhold        time in which the main speaker speaks that did not
-    diarization error     of the turns in front of the gate, by pyannote.metrics; overlap counted, collar 0.25 s a side
+    diarization error     of the mixture's turns, by pyannote.metrics; overlap counted, collar 0.25 s a side
     delay                 audio heard after a turn's or a piece's end before the gate had decided on it, in 0.1 s chunks
 
 Beside it, in the same run, the same speech recognition hears the mixture without a gate and the main speaker alone,
 which is what a perfect gate and separator would hand it. --thresholds adds the privacy/utility curve, --plot draws it.
 --true-sources tells what a separator is worth to the gate: main.flac and the rest of the mixture are the sources, each
-with DB (-15, say) of the other in it. It goes with --overlap separate.
+with DB (-15, say) of the other in it. It goes with --overlap separate, and with a configuration with a foreground.
 """
 
 from __future__ import annotations

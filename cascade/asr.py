@@ -252,23 +252,24 @@ SAME_TIME: Final = seconds(0.3)
 
 
 def each_once(utterances: Sequence[Utterance]) -> list[Utterance]:
-    """Return utterances without the words that a better one has at the same time.
+    """Return utterances without the words that a better one, which lies over it, has at the same time.
 
     Of two sources the softer one may hold some of the other's voice, and a recogniser finds words in little. A word is
     the main speaker's, if that is one of the two; else it is where the recogniser was more certain. Utterances of turns
-    that do not lie over each other, as without separation, stay as they are.
+    that do not lie over each other, as without separation, stay as they are: people do say a word twice.
     """
-    told: dict[str, list[tuple[int, int]]] = {}
+    told: dict[tuple[str, int], list[tuple[Span, int]]] = {}
     kept: dict[int, Utterance] = {}
     for index in sorted(range(len(utterances)), key=lambda index: _rank(utterances[index])):
         utterance = utterances[index]
-        words = [word for word in utterance.words if not _is_told(word, index, told)]
-        for word in utterance.words:
-            told.setdefault(_key(word.text), []).append((index, _middle(word)))
+        words = [word for word in utterance.words if not _is_told(word, utterance.span, told)]
+        for word in words:
+            told.setdefault((_key(word.text), _middle(word) // SAME_TIME), []).append((utterance.span, _middle(word)))
         if len(words) == len(utterance.words):
             kept[index] = utterance
         elif words:
-            kept[index] = replace(utterance, words=tuple(words), text=" ".join(word.text for word in words))
+            space = " " if " " in utterance.text else ""  # some languages have none
+            kept[index] = replace(utterance, words=tuple(words), text=space.join(word.text for word in words))
     return [kept[index] for index in sorted(kept)]
 
 
@@ -278,10 +279,16 @@ def _rank(utterance: Utterance) -> tuple[bool, float]:
     return utterance.admission.reason is not AdmitReason.MAIN_SPEAKER, -certain
 
 
-def _is_told(word: Word, index: int, told: Mapping[str, Sequence[tuple[int, int]]]) -> bool:
-    """Tell whether another utterance than this one has told a word at its time."""
-    near = told.get(_key(word.text), ())
-    return any(other != index and abs(middle - _middle(word)) <= SAME_TIME for other, middle in near)
+def _is_told(word: Word, span: Span, told: Mapping[tuple[str, int], Sequence[tuple[Span, int]]]) -> bool:
+    """Tell whether an utterance that lies over this span has told a word at its time.
+
+    What was told is known by the word and by how many times SAME_TIME lie before its middle: a long recording holds
+    the same word very often.
+    """
+    key, middle = _key(word.text), _middle(word)
+    place = middle // SAME_TIME
+    near = [one for step in (place - 1, place, place + 1) for one in told.get((key, step), ())]
+    return any(other.overlaps(span) and abs(when - middle) <= SAME_TIME for other, when in near)
 
 
 def _middle(word: Word) -> int:

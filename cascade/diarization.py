@@ -7,6 +7,8 @@ Four small steps, each fed by the one before it, on a grid of 0.1 s hops that st
 The labels hold for the whole stream. A turn ends at a pause, or where the voice changes without one; while it goes on,
 what is known of it is told every NEWS hops. Nothing here knows who the main speaker is: that is the gate's business, so
 labels may be wrong (two labels for one voice, say) without anybody being let through by that.
+
+Where a separator tells near from far, the background is heard by itself, too; of it only matters where somebody speaks.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from cascade.audio import SampleBuffer
 from cascade.foreground import FOREGROUND, SOURCES
 from cascade.separation import Encoder
 from cascade.speech import FRAME, SpeechDetector, SpeechFrames
-from cascade.types import Samples, SeparatedChunk, Span, SpeakerTurn, Vector, concatenate, seconds, whole
+from cascade.types import Samples, SeparatedChunk, Span, SpeakerTurn, Vector, concatenate, seconds, united, whole
 
 HOP: Final = seconds(0.1)
 """Samples between decisions: a syllable is not much shorter."""
@@ -471,9 +473,9 @@ class _Sources:
         own = self._vote(extent.voice.name, spoken) if self._own is None else self._own
         other = np.delete(powers, own, axis=0).max(axis=0)
         least = np.maximum(powers[own] * RESIDUE, spoken[own].mean() * HEARD if spoken.size else 0.0)
-        loud = _united(itertools.compress(cells, (other > 0) & (other >= least)), LOUD_OVERLAP)
+        loud = united(itertools.compress(cells, (other > 0) & (other >= least)), LOUD_OVERLAP)
         failed = itertools.compress(cells, powers.sum(axis=0) < whole * HEARD)
-        return heard[own], _united([*(stretch for stretch in loud if len(stretch) >= LOUD_OVERLAP), *failed])
+        return heard[own], united([*(stretch for stretch in loud if len(stretch) >= LOUD_OVERLAP), *failed])
 
     def so_far(self, span: Span) -> Samples:
         """Return the source of a turn that goes on, where it is known; a turn votes for one only when it has ended."""
@@ -799,7 +801,7 @@ class _Cutter:
             samples=samples,
             embedding=np.full(1, np.nan, np.float32) if embedding is None else embedding,
             level_db=level_db(samples),
-            overlaps=_united(other.span for other in others) if told else (),
+            overlaps=united(other.span for other in others) if told else (),
             source=self._source(turn, others),
             before=self._mixture[max(0, turn.span.start - SURROUNDINGS) : turn.span.start].copy(),
             after=self._mixture[turn.span.end : turn.span.end + SURROUNDINGS].copy(),
@@ -833,17 +835,6 @@ class _Cutter:
                 start = span.start - turn.span.start
                 source[start : start + len(span)] = self._sources[index, _slice(span)]
         return source
-
-
-def _united(spans: Iterable[Span], gap: int = 1) -> tuple[Span, ...]:
-    """Return the same stretches in time order, those that are less than a gap apart as one."""
-    united: list[Span] = []
-    for span in sorted(span for span in spans if span):
-        if united and span.start - united[-1].end < gap:
-            united[-1] = Span(united[-1].start, max(united[-1].end, span.end))
-        else:
-            united.append(span)
-    return tuple(united)
 
 
 def source_shares(speech: Sequence[Stretch], sources: Samples) -> dict[str, Vector]:

@@ -1,10 +1,12 @@
 """SpeakerTurn -> AdmittedTurn or Withheld: the only door. Nobody but the main speaker passes in selective mode.
 
     turn -> probability every 20 ms (evidence.py) -> pieces -> each admitted or withheld
+    turn of the background -> withheld
 
 Who the main speaker is comes from an enrolment, or else from dominance: who speaks most and loudest (nearest) in the
-first `hold_s` of speech. Until that is certain, turns are held, not let out. Everything undecided is withheld, and so
-is everything on which the gate itself fails.
+first `hold_s` of speech. Until that is certain, turns are held, not let out. Whether the mixture of a piece goes on, or
+what was separated from it, is up to the overlap policy (overlap.py). Everything undecided is withheld, and so is
+everything on which the gate itself fails.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ import numpy.typing as npt
 from cascade.diarization import UNKNOWN, level_db
 from cascade.errors import ConfigError, EnrolmentError
 from cascade.evidence import FRAME, REACH, Judge, Known, band_weights, observe
-from cascade.overlap import OverlapPolicy, is_in_foreground, source_turn, stretches, with_source
+from cascade.overlap import (
+    OverlapPolicy,
+    foreground_parts,
+    is_in_foreground,
+    source_turn,
+    stretches,
+    with_source,
+)
 from cascade.separation import Encoder
 from cascade.types import (
     Admission,
@@ -311,7 +320,8 @@ class MainSpeaker:
     What a separator found in the background is nobody's who could be the main speaker: it is decided at once, and tells
     nothing of who is dominant.
 
-    With `overlap: foreground`, the mixture tells whose a piece is, and the foreground goes on, if most of it is there.
+    With `overlap: foreground`, the mixture tells whose a piece is, and the foreground goes on, where most of what is
+    heard is in it. Who is not in it is not dominant, and teaches nothing of the main speaker.
 
     With `overlap: separate`, the turn's source stands in for the mixture where others speak. Each such stretch of it is
     judged by itself, as a turn would be, and only what is found to be the main speaker's in it passes.
@@ -391,17 +401,26 @@ class MainSpeaker:
         return [item for turn in held for item in self._decide(turn)]
 
     def _count(self, turn: SpeakerTurn) -> None:
-        """Let dominance hear the turn, and choose or correct the main speaker when it is time."""
-        if self._dominance is None or not usable(turn.embedding) or not math.isfinite(turn.level_db):
+        """Let dominance hear the turn, and choose or correct the main speaker when it is time.
+
+        Who is not in the foreground could not be the main speaker.
+        """
+        if self._dominance is None:
             return
+        counts = usable(turn.embedding) and math.isfinite(turn.level_db) and not self._is_elsewhere(turn, turn.span)
         if self._profile is None:
-            self._dominance.hear(turn, turn.speaker)
+            if counts:
+                self._dominance.hear(turn, turn.speaker)
             if self._hold_is_over():
                 self._profile = self._dominance.leader()
-            return
-        passes = float(np.mean(self._probabilities(turn, self._profile))) >= self._settings.threshold
-        self._dominance.hear(turn, MAIN if passes else turn.speaker)
-        challenger = self._dominance.challenger()
+        elif counts:
+            self._challenge(turn, self._dominance, self._profile)
+
+    def _challenge(self, turn: SpeakerTurn, dominance: Dominance, profile: Profile) -> None:
+        """Count a turn where somebody is the main speaker already, and look whether the choice was wrong."""
+        passes = float(np.mean(self._probabilities(turn, profile))) >= self._settings.threshold
+        dominance.hear(turn, MAIN if passes else turn.speaker)
+        challenger = dominance.challenger()
         if challenger is not None:
             self._profile = challenger
             self._rivals.clear()  # they were told from the wrong one; the challenger is among them
@@ -469,23 +488,32 @@ class MainSpeaker:
         if not piece.passes:
             reason = WithholdReason.UNVERIFIED if math.isnan(piece.evidence) else WithholdReason.BYSTANDER
             return self._other(turn, span, reason, piece.evidence)
+        return [item for part in self._parts(turn, span) for item in self._main(turn, part, piece.evidence)]
+
+    def _main(self, turn: SpeakerTurn, span: Span, evidence: float) -> list[AdmittedTurn | Withheld]:
+        """Admit what is found to be the main speaker's, if it is enough, and they are in what goes on."""
         if span.duration_s < self._settings.min_turn_s:
-            return self._other(turn, span, WithholdReason.TOO_SHORT, piece.evidence)
-        if self._of_foreground and not is_in_foreground(turn, span):
-            return self._other(turn, span, WithholdReason.UNVERIFIED, piece.evidence)
-        admission = Admission(self._mode, AdmitReason.MAIN_SPEAKER, piece.evidence, self._settings.threshold)
+            return self._other(turn, span, WithholdReason.TOO_SHORT, evidence)
+        if self._is_elsewhere(turn, span):
+            return self._other(turn, span, WithholdReason.UNVERIFIED, evidence)
+        admission = Admission(self._mode, AdmitReason.MAIN_SPEAKER, evidence, self._settings.threshold)
         return [AdmittedTurn(span, MAIN, self._handed(turn, span), admission)]
 
-    @property
-    def _of_foreground(self) -> bool:
-        """Whether the foreground goes on in place of the mixture."""
-        return self._settings.overlap is OverlapPolicy.FOREGROUND
+    def _is_of_foreground(self, turn: SpeakerTurn) -> bool:
+        """Tell whether of a turn the foreground goes on in place of the mixture."""
+        return self._settings.overlap is OverlapPolicy.FOREGROUND and not turn.background
+
+    def _parts(self, turn: SpeakerTurn, span: Span) -> list[Span]:
+        """Return the parts of a piece that are looked for in what goes on, each by itself."""
+        return foreground_parts(turn, span) if self._is_of_foreground(turn) else [span]
+
+    def _is_elsewhere(self, turn: SpeakerTurn, span: Span) -> bool:
+        """Tell whether whom the mixture tells of in a part of a turn is not in the foreground, which would go on."""
+        return self._is_of_foreground(turn) and not is_in_foreground(turn, span)
 
     def _handed(self, turn: SpeakerTurn, span: Span) -> Samples:
         """Return the samples of a part of a turn that go on."""
-        if not self._of_foreground or turn.background:
-            return _cut(turn, span)
-        return turn.source[span.start - turn.span.start : span.end - turn.span.start].copy()
+        return _cut(turn.source if self._is_of_foreground(turn) else turn.samples, turn, span)
 
     def _other(
         self, turn: SpeakerTurn, span: Span, reason: WithholdReason, evidence: float
@@ -496,7 +524,7 @@ class MainSpeaker:
         """
         if self._mode is Mode.SELECTIVE or self._settings.always:
             return [Withheld(span, turn.speaker, reason, evidence, self._settings.threshold)]
-        if self._of_foreground and not turn.background and not is_in_foreground(turn, span):
+        if self._is_elsewhere(turn, span):
             return []
         admission = Admission(self._mode, AdmitReason.GENERAL_MODE, evidence, self._settings.threshold)
         return [AdmittedTurn(span, turn.speaker, self._handed(turn, span), admission)]
@@ -572,7 +600,9 @@ class MainSpeaker:
             embedding = _embedding_of(turn, piece)
             if span.duration_s < self._settings.min_turn_s or not usable(embedding):
                 continue
-            hops, level = span.duration_s * 10, level_db(_cut(turn, span))
+            if piece.passes and any(self._is_elsewhere(turn, part) for part in self._parts(turn, span)):
+                continue
+            hops, level = span.duration_s * 10, level_db(_cut(turn.samples, turn, span))
             if piece.passes and (piece.evidence >= self._settings.sure or not profile.heard):
                 profile.learn(embedding, hops if piece.evidence >= self._settings.sure else 0.0, level)
             elif piece.evidence <= 1 - self._settings.sure and turn.speaker != UNKNOWN:
@@ -595,9 +625,9 @@ def _span_of(turn: SpeakerTurn, piece: Piece) -> Span:
     return Span(start, min(turn.span.start + piece.end * FRAME, turn.span.end))
 
 
-def _cut(turn: SpeakerTurn, span: Span) -> Samples:
-    """Return the samples of a piece: a copy, since a view would hold the rest of the turn."""
-    return turn.samples[span.start - turn.span.start : span.end - turn.span.start].copy()
+def _cut(sound: Samples, turn: SpeakerTurn, span: Span) -> Samples:
+    """Return what is in a part of a turn's sound: a copy, since a view would hold the rest of the turn."""
+    return sound[span.start - turn.span.start : span.end - turn.span.start].copy()
 
 
 def _embedding_of(turn: SpeakerTurn, piece: Piece) -> Vector:

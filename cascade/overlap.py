@@ -1,6 +1,7 @@
-"""What of a turn may go on where others speak in it: the separated source of its speaker, in place of the mixture.
+"""What of a turn may go on where others speak in it: what was separated, in place of the mixture.
 
-    turn -> stretches (where others speak) -> source_turn, which the gate judges -> with_source, which it hands on
+    separate     turn -> stretches (where others speak) -> source_turn, which the gate judges -> with_source
+    foreground   piece of a turn -> foreground_parts -> is_in_foreground
 
 A stretch is judged by itself: beside it the speaker is alone, and a window of the encoder that reached there would
 vouch for whoever is in the source. Only how loud it is there, in each band, is shown to the judge, as of any turn.
@@ -8,15 +9,16 @@ vouch for whoever is in the source. Only how loud it is there, in each band, is 
 
 from __future__ import annotations
 
+import itertools
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
 
-from cascade.diarization import SURROUNDINGS, is_audible, level_db
+from cascade.diarization import HEARD, HOP, LOUD_OVERLAP, SURROUNDINGS, is_audible, level_db
 from cascade.evidence import FRAME
 from cascade.separation import Encoder
-from cascade.types import Samples, Span, SpeakerTurn, Vector, seconds
+from cascade.types import Samples, Span, SpeakerTurn, Vector, seconds, united
 
 
 class OverlapPolicy(StrEnum):
@@ -113,8 +115,30 @@ MOSTLY: Final = 10 ** (-6 / 10)
 a speaker next to the microphone has nearly all of it, and one of two who are equally near half."""
 
 
+def foreground_parts(turn: SpeakerTurn, span: Span) -> list[Span]:
+    """Cut a part of a turn where, for LOUD_OVERLAP, the foreground is audible and yet not most of what is heard.
+
+    There it may hold somebody whom the mixture drowns, if the network took one for the other. Where it is soft beside
+    the rest of it, as in a pause of the main speaker's, nothing is cut.
+    """
+    cells = [Span(start, min(start + HOP, span.end)) for start in range(span.start, span.end, HOP)]
+    source, mixture = (
+        np.array([_power(sound[_place(turn, cell)]) for cell in cells]) for sound in (turn.source, turn.samples)
+    )
+    least = HEARD * source.sum() / max(1, len(cells))
+    lacking = united(itertools.compress(cells, (source >= least) & (source < MOSTLY * mixture)))
+    edges = {edge for one in lacking if len(one) >= LOUD_OVERLAP for edge in (one.start, one.end)}
+    return [Span(*pair) for pair in itertools.pairwise(sorted({span.start, span.end, *edges}))]
+
+
 def is_in_foreground(turn: SpeakerTurn, span: Span) -> bool:
-    """Tell whether most of what is heard in a part of a turn is in its source, the foreground."""
+    """Tell whether most of what is heard in a part of a turn is in its source, the foreground.
+
+    Raises:
+        ValueError: The turn has no source.
+    """
+    if len(turn.source) != len(turn.samples):
+        raise ValueError("a turn without a source has no foreground")
     place = _place(turn, span)
     source, mixture = turn.source[place], turn.samples[place]
     return bool(np.isfinite(source).all()) and _power(source) >= MOSTLY * _power(mixture)

@@ -30,7 +30,19 @@ from cascade.errors import AudioError, BackendError, CascadeError, ConfigError
 from cascade.manifests import check_models
 from cascade.settings import StageMaker, StreamSettings
 from cascade.stage import Chain, Stage
-from cascade.types import AdmittedTurn, Answer, AudioChunk, Mode, Question, Span, Transcript, Utterance, Withheld
+from cascade.types import (
+    SAMPLE_RATE,
+    AdmittedTurn,
+    Answer,
+    AudioChunk,
+    Mode,
+    Question,
+    Span,
+    Transcript,
+    Utterance,
+    Withheld,
+    covered,
+)
 
 T = TypeVar("T")
 
@@ -80,6 +92,14 @@ class Decision:
     reason: str
     evidence: float
     threshold: float
+
+
+def seconds_by_reason(decisions: Iterable[Decision]) -> dict[str, float]:
+    """Return how long turns were decided for each reason, each time once."""
+    spans: dict[str, list[Span]] = {}
+    for decision in decisions:
+        spans.setdefault(str(decision.reason), []).append(decision.span)
+    return {reason: covered(found) / SAMPLE_RATE for reason, found in spans.items()}
 
 
 class _Clock(Protocol):

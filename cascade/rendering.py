@@ -66,9 +66,9 @@ class Gap:
 
 
 def readable(transcript: Transcript) -> Iterator[Utterance | Gap]:
-    """Yield what was said, and the gaps between, in time order."""
+    """Yield what was said, and the gaps between, in time order; what was withheld at one time is told once."""
     withheld: list[Withheld] = []
-    for item in transcript.items:
+    for item in sorted(_once(transcript.items), key=lambda item: item.span):
         if isinstance(item, Withheld):
             withheld.append(item)
             continue
@@ -76,6 +76,17 @@ def readable(transcript: Transcript) -> Iterator[Utterance | Gap]:
         withheld.clear()
         yield item
     yield from _gaps(withheld)
+
+
+def _once(items: Iterable[Utterance | Withheld]) -> Iterator[Utterance | Withheld]:
+    """Yield items in time order without the time that was withheld in an earlier one, too."""
+    told = 0
+    for item in items:
+        if isinstance(item, Utterance):
+            yield item
+        elif item.span.end > told:
+            yield replace(item, span=Span(max(item.span.start, told), item.span.end))
+            told = item.span.end
 
 
 def _gaps(turns: Iterable[Withheld]) -> list[Gap]:

@@ -57,7 +57,7 @@ class WithholdReason(StrEnum):
     """Why a turn did not pass the gate; the list is closed."""
 
     BYSTANDER = "bystander"
-    """The evidence speaks for somebody else."""
+    """The evidence speaks for somebody else, or they are in the background."""
     UNDECIDED = "undecided"
     """No main speaker was known in time (nobody enrolled, nobody dominant yet)."""
     TOO_SHORT = "too_short"
@@ -65,7 +65,7 @@ class WithholdReason(StrEnum):
     OVERLAPPED = "overlapped"
     """Two speak at once and the overlap policy withholds that."""
     UNVERIFIED = "unverified"
-    """Two speak at once, and what was separated there is not surely the main speaker's."""
+    """What was separated there is not surely the main speaker's, or they are not in the foreground."""
     NO_EMBEDDING = "no_embedding"
     """The turn has no embedding, or one that is not a number."""
     GATE_ERROR = "gate_error"
@@ -116,6 +116,22 @@ class Span:
 
     def __str__(self) -> str:
         return f"[{self.start_s:.3f} s, {self.end_s:.3f} s)"
+
+
+def united(spans: Iterable[Span], gap: int = 1) -> tuple[Span, ...]:
+    """Return the same stretches in time order, those that are less than a gap apart as one."""
+    found: list[Span] = []
+    for span in sorted(span for span in spans if span):
+        if found and span.start - found[-1].end < gap:
+            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
+        else:
+            found.append(span)
+    return tuple(found)
+
+
+def covered(spans: Iterable[Span]) -> int:
+    """Return how many samples spans cover, each once."""
+    return sum(map(len, united(spans)))
 
 
 class _Ungated:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,12 +15,14 @@ from cascade.asr import (
     HIGH_COMPRESSION_RATIO,
     MAX_PIECE,
     MIN_PIECE,
+    SAME_TIME,
     RecognisedWord,
     Recogniser,
     Recognition,
     Transcriber,
     collapse_loops,
     compression_ratio,
+    each_once,
     join,
     loop_limit,
     nearer,
@@ -38,6 +41,7 @@ from cascade.types import (
     Utterance,
     Withheld,
     WithholdReason,
+    Word,
     seconds,
 )
 
@@ -402,3 +406,93 @@ def test_an_utterance_says_that_it_was_a_loop() -> None:
 def test_a_loop_within_a_word_is_flagged() -> None:
     assert hear(lambda _: said(" ha" + "ha" * 60), noise(16_000)).looped
     assert compression_ratio("The train to Boston leaves at nine forty from platform six.") < 1.2
+
+
+# --- each word once ---------------------------------------------------------------------------------------------------
+
+THEIRS = Admission(Mode.GENERAL, AdmitReason.GENERAL_MODE, float("nan"), 0.5)
+OWN = Admission(Mode.GENERAL, AdmitReason.MAIN_SPEAKER, 0.8, 0.5)
+EDGE_S = 0.2
+
+
+def spoken(text: str, start_s: float = 0.0, leave: Admission = THEIRS, certain: float = 0.9) -> Utterance:
+    """Return an utterance with a word every 0.4 s, from EDGE_S after its start to EDGE_S before its end."""
+    words = text.split()
+    begins = [start_s + EDGE_S + 0.4 * place for place in range(len(words))]
+    timed = tuple(
+        Word(Span(seconds(begin), seconds(begin + 0.4)), word, certain)
+        for word, begin in zip(words, begins, strict=True)
+    )
+    span = Span(seconds(start_s), seconds(start_s + 0.4 * len(words) + 2 * EDGE_S))
+    return Utterance(span, "main" if leave is OWN else "background", text, timed, leave)
+
+
+def texts(*utterances: Utterance) -> list[str]:
+    return [utterance.text for utterance in each_once(utterances)]
+
+
+def test_of_two_at_once_a_word_is_the_main_speakers() -> None:
+    """However sure the recogniser was of the other."""
+    main, far = spoken("The train leaves, now.", 0.0, OWN, 0.2), spoken("my train of thought", 0.1, certain=0.99)
+    assert texts(main, far) == ["The train leaves, now.", "my of thought"]
+    assert texts(far, main) == ["my of thought", "The train leaves, now."], "in the order in which they came"
+    assert [word.text for word in each_once([main, far])[1].words] == ["my", "of", "thought"]
+
+
+def test_else_it_is_where_the_recogniser_was_more_certain() -> None:
+    sure, unsure = spoken("a kidney", certain=0.9), spoken("the kidney", certain=0.5)
+    assert texts(unsure, sure) == ["the", "a kidney"]
+
+
+def test_what_another_says_altogether_is_left_out() -> None:
+    assert texts(spoken("hey there", 0, OWN), spoken("Hey there.", 0.1)) == ["hey there"]
+
+
+@pytest.mark.parametrize(("apart_s", "once"), [(0.0, True), (0.25, True), (0.35, False)])
+def test_the_same_word_at_another_time_is_another(apart_s: float, once: bool) -> None:
+    assert apart_s == 0 or (seconds(apart_s) <= SAME_TIME) is once
+    assert texts(spoken("yes", 0, OWN), spoken("yes no", apart_s)) == ["yes", "no" if once else "yes no"]
+
+
+def test_a_word_that_is_said_twice_in_turns_that_follow_each_other_stays() -> None:
+    """Nothing lies over anything there, and the gate may cut between the two."""
+    first = Utterance(Span(0, 8000), "main", "no", (Word(Span(5000, 8000), "no", 0.9),), OWN)
+    second = Utterance(Span(8000, 16_000), "main", "no", (Word(Span(8000, 9000), "no", 0.9),), OWN)
+    assert each_once([first, second]) == [first, second]
+
+
+def test_a_language_without_spaces_stays_without_when_a_word_goes() -> None:
+    main, far = spoken("你", 0, OWN), replace(spoken("你 好 吗"), text="你好吗")
+    assert texts(main, far) == ["你", "好吗"]
+
+
+UTTERANCES = st.builds(
+    spoken,
+    st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5).map(" ".join),
+    st.integers(0, 30).map(lambda tenths: tenths / 10),
+    st.sampled_from([OWN, THEIRS]),
+    st.sampled_from([0.3, 0.6, 0.9]),
+)
+
+
+@given(st.lists(UTTERANCES, max_size=5))
+def test_each_word_is_told_once_and_no_time_of_a_word_is_lost(utterances: list[Utterance]) -> None:
+    kept = each_once(utterances)
+    words = [(word, utterance.span, place) for place, utterance in enumerate(kept) for word in utterance.words]
+    for word, span, place in words:
+        for other, beside, elsewhere in words:
+            if place != elsewhere and span.overlaps(beside) and word.text == other.text:
+                assert abs(word.span.start - other.span.start) > SAME_TIME - 2
+    told = [(word.text, word.span.start) for word, _, _ in words]
+    for utterance in utterances:
+        for word in utterance.words:
+            assert any(text == word.text and abs(start - word.span.start) <= SAME_TIME + 1 for text, start in told)
+    assert each_once(kept) == kept
+
+
+def test_a_long_recording_is_no_more_work_a_word() -> None:
+    """The commonest word of three hours comes some thousand times; a transcript is made for each question."""
+    utterances = [spoken("the " * 10, 5.0 * place, leave) for place in range(2000) for leave in (OWN, THEIRS)]
+    began = time.process_time()
+    assert len(each_once(utterances)) == 2000
+    assert time.process_time() - began < 3

@@ -415,7 +415,7 @@ def test_what_needs_a_missing_recording_is_a_dash(tmp_path: Path) -> None:
 
 
 OVER = canary.TALKED_OVER
-POLICIES = ("admit_if_dominant", "separate")
+POLICIES = ("admit_if_dominant", "separate", "foreground")
 
 
 def test_true_sources_are_the_main_speaker_and_the_rest_and_add_up() -> None:
@@ -441,12 +441,13 @@ def test_true_sources_keep_a_bystander_out_of_the_main_speakers_words(tmp_path: 
     (scene,) = references.read_scenes(folder)
     for policy in POLICIES:
         models = Models()
-        ears = Ears(hearing.with_overlap(config(), OverlapPolicy(policy), true_sources=True), models.load)
+        ears_of = load_config("foreground") if policy == "foreground" else config()
+        ears = Ears(hearing.with_overlap(ears_of, OverlapPolicy(policy), true_sources=True), models.load)
         (result,) = hearing.measure(replace(scene, main=scene.main), ears, [ENROLLED], -60)
         assert result.gated is not None
         assert result.gated.words.kept.accuracy == 1
         given[policy] = b"".join(models.recognise.given[2:])  # the first two are the mixture and the main speaker
-    assert [bool(OVER.leaks(given[policy])) for policy in POLICIES] == [True, False]
+    assert [bool(OVER.leaks(given[policy])) for policy in POLICIES] == [True, False, False]
 
 
 def test_to_separate_takes_sources() -> None:
@@ -454,6 +455,14 @@ def test_to_separate_takes_sources() -> None:
         ConfigError, match=r"needs a stage in front that gives several sources.*or give --true-sources$"
     ):
         hearing.with_overlap(config(), OverlapPolicy.SEPARATE)
+
+
+@pytest.mark.parametrize("true_sources", [False, True])
+def test_the_foreground_takes_what_tells_it(true_sources: bool) -> None:
+    with pytest.raises(ConfigError, match=r"overlap: foreground needs 'use: foreground'.*choose another overlap$"):
+        hearing.with_overlap(config(), OverlapPolicy.FOREGROUND, true_sources=true_sources)
+    fits = hearing.with_overlap(load_config("foreground"), OverlapPolicy.FOREGROUND, true_sources=true_sources)
+    assert fits == load_config("foreground")
 
 
 def test_references_of_a_longer_recording_are_refused(tones: references.Scene) -> None:

@@ -5,6 +5,7 @@ import re
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 from cascade.answering.spending import Price
 from cascade.backends import faster_whisper, pyannote, separator, sepformer, whisper
 from cascade.config import BenchmarkSettings, CascadeConfig, find_config, load_config
+from cascade.diarization import Diarizer, ForegroundDiarizer
 from cascade.errors import ConfigError, EnrolmentError, ModelError
 from cascade.manifests import checksums, manifests
 from cascade.overlap import OverlapPolicy
@@ -504,7 +506,7 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_shown(write: Writ
         (gate("hold_s: .inf"), "line 5: main_speaker.hold_s: input should be a finite number"),
         (gate("hold_s: -1"), "line 5: main_speaker.hold_s: input should be greater than or equal to 2"),
         (gate("hold_s: 10 s"), "line 5: main_speaker.hold_s: expected a number, got text"),
-        (gate("overlap: admit"), "main_speaker.overlap: input should be 'withhold', 'admit_if_dominant' or 'separate'"),
+        (gate("overlap: admit"), "main_speaker.overlap: input should be 'withhold', 'admit_if_dominant', 'separate'"),
         (gate("enrolment: 3"), "line 5: main_speaker.enrolment: expected a list, got a number"),
         (gate("enrolment: [a.wav, 3]"), "main_speaker.enrolment.1: "),
         (CHAIN.replace("- use: ex", "  cpu_threads: 1.5 #"), "6: faster_whisper.cpu_threads: expected a whole number"),
@@ -747,7 +749,7 @@ def test_the_error_names_both_places(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         find_config(name)
     assert f"no configuration at {name} nor in {data_folder('configs')}" in str(caught.value)
-    assert "cascade comes with: ondevice.yaml" in str(caught.value)
+    assert "cascade comes with: foreground.yaml, ondevice.yaml" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "/", "x" * 5000, "a\0b", "a\nb", " ", "~", "-", "*"])
@@ -807,6 +809,22 @@ def test_an_enrolment_is_heard_in_pieces_so_that_no_turn_hides_two_voices(tmp_pa
     assert heard == [Span(0, 64_000), Span(0, 64_000), Span(0, 32_000)]
 
 
+def test_what_is_heard_in_the_background_of_an_enrolment_is_nobodys_who_is_enrolled(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "me.wav", np.full(8 * 16_000, 0.1, np.float32), 16_000)
+    voice = np.array([1, 0], np.float32)
+
+    class Two(Listener):
+        def push(self, chunk: AudioChunk, /) -> list[SpeakerTurn]:
+            mine = SpeakerTurn(chunk.span, "speaker_1", chunk.mixture, voice, -20.0, goes_on=False)
+            theirs = replace(mine, speaker="background", embedding=voice[::-1].copy(), background=True)
+            return [mine, theirs]
+
+    gate = MainSpeakerSettings(use="main_speaker", enrolment=(tmp_path / "me.wav",))
+    profile, speech_s = gate.hear(lambda: Chain([Two([])]))
+    np.testing.assert_array_equal(profile.voice, voice)
+    assert speech_s == 8
+
+
 SEPARATE = """
 stages:
   - use: {first}
@@ -843,6 +861,43 @@ def test_separate_goes_behind_a_separator_and_what_tells_voices(write: Write, fi
     gate = load_config(write(SEPARATE.format(first=first, second=second))).gate
     assert gate is not None
     assert (gate.overlap, gate.misfit) == (OverlapPolicy.SEPARATE, None)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("mixture", "online_clustering"), ("sepformer", "online_clustering"), ("foreground", "pyannote")],
+)
+def test_the_foreground_is_only_there_where_it_is_told_from_the_background(
+    write: Write, first: str, second: str
+) -> None:
+    path = write(SEPARATE.format(first=first, second=second).replace("separate", "foreground"))
+    with pytest.raises(ConfigError) as error:
+        load_config(path)
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(
+        f"{path}, line 5: overlap: foreground needs 'use: foreground' and 'use: online_clustering' in front"
+    )
+
+
+@pytest.mark.parametrize(("first", "heard"), [("mixture", Diarizer), ("sepformer", Diarizer), ("foreground", None)])
+def test_the_background_is_heard_by_itself_where_there_is_one(
+    write: Write, first: str, heard: type[Diarizer] | None
+) -> None:
+    text = SEPARATE.format(first=first, second="online_clustering").replace("separate", "admit_if_dominant")
+    _, clustering, gate = load_config(write(text)).stream[:3]
+    assert isinstance(clustering, OnlineClusteringSettings)
+    assert clustering.hears_foreground is (heard is None)
+    detectors = [lambda frame: 0.0, lambda frame: 0.0]
+    stage = clustering.around(iter(detectors).__next__, PitchEncoder())(Mode.SELECTIVE)
+    assert type(stage) is (heard or ForegroundDiarizer)
+    assert isinstance(gate, MainSpeakerSettings)
+    assert gate.misfit is None
+
+
+def test_settings_that_know_what_is_in_front_are_a_copy() -> None:
+    alone = OnlineClusteringSettings(use="online_clustering")
+    assert alone.behind([ForegroundSettings(use="foreground")]).hears_foreground
+    assert not alone.hears_foreground
 
 
 def test_the_gate_verifies_with_the_encoder_of_the_turns() -> None:

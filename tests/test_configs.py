@@ -111,13 +111,24 @@ def test_its_models_have_manifests(config: CascadeConfig) -> None:
     assert wanted <= {manifest.stem for manifest in folder.glob("*.yaml")}
 
 
-def test_the_on_device_configuration_needs_no_more_than_its_extra() -> None:
+@pytest.mark.parametrize("name", ["ondevice", "foreground"])
+def test_the_on_device_configurations_need_no_more_than_their_extra(name: str) -> None:
     """Its first line promises: two CPU cores, no network, no account, no torch."""
-    config = load_config("ondevice")
+    config = load_config(name)
     assert {stage.extra for stage in config.stages} == {None, "ondevice"}
     for stage in config.stages:
         assert stage.model_dump().get("device", "cpu") == "cpu"
     assert not any("torch" in line for line in _extra("ondevice"))
+
+
+def test_the_two_on_device_configurations_differ_by_the_foreground_alone() -> None:
+    """So that a comparison of their figures says what the foreground does."""
+    names = ("ondevice", "foreground")
+    without, with_it = ([stage.model_dump() for stage in load_config(name).stages] for name in names)
+    assert (without[0]["use"], with_it[0]["use"]) == ("mixture", "foreground")
+    assert (without[2].pop("overlap"), with_it[2].pop("overlap")) == ("admit_if_dominant", "foreground")
+    assert without[1:] == with_it[1:]
+    assert with_it[0] == {"use": "foreground", "model": "foreground", "threads": 1}
 
 
 def _extra(name: str) -> list[str]:

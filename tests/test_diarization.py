@@ -19,12 +19,14 @@ from hypothesis import strategies as st
 from cascade.audio import read_audio
 from cascade.backends import dvector, silero
 from cascade.diarization import (
+    BEHIND,
     FLOOR_DB,
     HOP,
     SURROUNDINGS,
     UNKNOWN,
     ClusteringSettings,
     Diarizer,
+    ForegroundDiarizer,
     combine,
     level_db,
     level_handicap_db,
@@ -119,7 +121,7 @@ def described(turns: Iterable[SpeakerTurn]) -> list[tuple[object, ...]]:
     """Return all that a turn holds as something that can be compared."""
     return [
         (
-            (turn.span, turn.speaker, turn.level_db, turn.overlaps, turn.goes_on),
+            (turn.span, turn.speaker, turn.level_db, turn.overlaps, turn.background, turn.goes_on),
             [
                 (array.shape, array.tobytes())
                 for array in (turn.samples, turn.source, turn.embedding, turn.embeddings, turn.before, turn.after)
@@ -543,6 +545,124 @@ def test_memory_does_not_grow_with_several_sources() -> None:
         part = slice(start, start + 8000)
         diarizer.push(SeparatedChunk(Span(start, start + len(mixture[part])), mixture[part], sources[:, part]))
         assert all(len(buffer) < seconds(30) for buffer in diarizer._sources._buffers)
+
+
+# --- foreground and background ----------------------------------------------------------------------------------------
+
+
+def by_distance() -> ForegroundDiarizer:
+    return ForegroundDiarizer((hears_sound, hears_sound), TONES, ClusteringSettings())
+
+
+def parted(
+    near: Samples, far: Samples, positions: Iterable[int] = (), mixture: Samples | None = None
+) -> list[SeparatedChunk]:
+    """Return the chunks of a foreground and a background, cut at these positions; they add up to the mixture."""
+    length = max(len(near), len(far))
+    sources = np.stack([np.pad(track, (0, length - len(track))) for track in (near, far)])
+    mixture = sources.sum(axis=0) if mixture is None else mixture
+    edges = itertools.pairwise(sorted({0, *(place for place in positions if place < length), length}))
+    return [SeparatedChunk(Span(start, end), mixture[start:end], sources[:, start:end]) for start, end in edges]
+
+
+def told_of(chunks: Iterable[SeparatedChunk]) -> list[SpeakerTurn]:
+    diarizer = by_distance()
+    return [turn for chunk in chunks for turn in diarizer.push(chunk)] + list(diarizer.flush())
+
+
+def test_turns_of_the_mixture_have_the_foreground_and_the_background_has_its_own() -> None:
+    near, far = TALKED_OVER
+    near = np.pad(near, (0, len(far) - len(near)))
+    turns = whole_turns(told_of(parted(near, far)))
+    mixture, behind = ([turn for turn in turns if turn.background is one] for one in (False, True))
+    alone = turns_of(near + far)
+    assert [turn.span for turn in mixture] == [turn.span for turn in alone]
+    for turn, plain in zip(mixture, alone, strict=True):
+        np.testing.assert_array_equal(turn.source, near[turn.span.start : turn.span.end])
+        assert described([replace(turn, source=plain.source, overlaps=())]) == described([plain])
+    assert [talked_over(turn) for turn in mixture] == [[(2.0, 2.6)], [(4.8, 5.5)]], "never its own"
+    assert [turn.span.start_s for turn in behind] == pytest.approx([1.8, 4.6], abs=0.11)
+    assert [turn.span.end_s for turn in behind] == pytest.approx([2.8, 5.5], abs=0.11)
+    for turn in behind:
+        np.testing.assert_array_equal(turn.samples, far[turn.span.start : turn.span.end])
+        assert (turn.speaker, len(turn.source), turn.overlaps) == (BEHIND, 0, ())
+        assert np.isnan(turn.embedding).all()
+        assert len(turn.embeddings) == 0
+
+
+def test_the_background_is_one_whoever_speaks_in_it() -> None:
+    far = scene(says(A, 2, FAR), says(B, 2, FAR), pause(0.3), says(C, 0.2, FAR), pause(1))
+    (turn,) = [turn for turn in told_of(parted(scene(pause(5)), far)) if turn.background]
+    assert turn.span.start == 0
+    assert turn.span.end_s == pytest.approx(4.7, abs=0.11)
+
+
+def test_where_the_network_gave_no_number_nobody_is_in_the_background() -> None:
+    near = scene(says(A, 3), pause(1))
+    assert not any(turn.background for turn in told_of(parted(near, np.full(len(near), np.nan, np.float32), (), near)))
+
+
+PARTED = parted(scene(says(A, 2), pause(1), says(A, 1)), scene(pause(1), says(B, 1.5, FAR), says(C, 0.3, FAR)))[0]
+
+
+@given(SCENES, SCENES, st.lists(st.integers(0, 400_000), max_size=30))
+@example(*PARTED.sources, list(range(0, 64_000, 160)))
+@example(*PARTED.sources, list(range(0, 64_000, 1601)))
+@settings(max_examples=25, deadline=None)
+def test_cutting_changes_neither_the_turns_of_both_nor_their_order(
+    near: Samples, far: Samples, positions: list[int]
+) -> None:
+    """Nor what is told of turns that go on, which is shown as it lies in a buffer."""
+    assert described(told_of(parted(near, far, positions))) == described(told_of(parted(near, far)))
+
+
+@given(SCENES, SCENES, st.integers(200, 8000))
+@example(*PARTED.sources, 160)
+@example(scene(says(A, 2.05), pause(0.36), says(B, 1)), scene(pause(1)), 160)
+@example(scene(says(A, 2), pause(0.4), says(B, 1)), scene(pause(1)), 160)
+@settings(max_examples=20, deadline=None)
+def test_neither_comes_later_than_lookahead(near: Samples, far: Samples, step: int) -> None:
+    whole, diarizer, out = whole_turns(told_of(parted(near, far))), by_distance(), list[Span]()
+    for chunk in parted(near, far, range(0, 400_000, step)):
+        out += [turn.span for turn in whole_turns(diarizer.push(chunk))]
+        assert {turn.span for turn in whole if turn.span.end <= chunk.span.end - diarizer.lookahead} <= set(out)
+
+
+def test_what_is_told_of_a_turn_that_goes_on_has_the_foreground_so_far() -> None:
+    near = scene(says(A, 3), pause(1))
+    turns = told_of(parted(near, near * np.float32(0.3)))
+    begun = [turn for turn in turns if turn.goes_on]
+    assert len(begun) > 5
+    for turn in begun:
+        assert not turn.background
+        np.testing.assert_array_equal(turn.source, near[turn.span.start : turn.span.end])
+
+
+@pytest.mark.parametrize("n_sources", [1, 3])
+def test_it_takes_a_foreground_and_a_background(n_sources: int) -> None:
+    audio = scene(says(A, 1))
+    with pytest.raises(ValueError, match=f"expected a foreground and a background, got {n_sources} source"):
+        by_distance().push(SeparatedChunk(Span(0, len(audio)), audio, np.stack([audio] * n_sources)))
+
+
+def test_a_gap_between_chunks_is_refused() -> None:
+    near, far = PARTED.sources
+    first, second, third = parted(near, far, [16_000, 32_000])
+    diarizer = by_distance()
+    diarizer.push(first)
+    with pytest.raises(ValueError, match="a gap"):
+        diarizer.push(third)
+    diarizer.push(second)
+
+
+def test_memory_does_not_grow_with_a_foreground_and_a_background() -> None:
+    diarizer = by_distance()
+    near, far = scene(*[says(A, 1.5), pause(1)] * 40), scene(says(B, 100, FAR))
+    for chunk in parted(near, far, range(0, len(far), 8000)):
+        diarizer.push(chunk)
+        for part in (diarizer._mixture, diarizer._background):
+            assert all(len(buffer) < seconds(30) for buffer in (part._buffer, *part._sources._buffers))
+        assert all(len(buffer) < HOP for buffer in diarizer._waiting)
 
 
 # --- levels -----------------------------------------------------------------------------------------------------------

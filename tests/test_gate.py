@@ -379,7 +379,13 @@ def test_what_passes_does_not_hold_the_rest_of_its_turn() -> None:
     assert first.samples.base is None
 
 
-def check_pieces(items: Sequence[Decided], turns: Sequence[SpeakerTurn]) -> None:
+def mixture_of(one: SpeakerTurn) -> Samples:
+    return one.samples
+
+
+def check_pieces(
+    items: Sequence[Decided], turns: Sequence[SpeakerTurn], sound: Callable[[SpeakerTurn], Samples] = mixture_of
+) -> None:
     """Hold that pieces cover each turn exactly once, in order, and that what is admitted is what was said there."""
     rest = list(items)
     for one in turns:
@@ -390,7 +396,7 @@ def check_pieces(items: Sequence[Decided], turns: Sequence[SpeakerTurn]) -> None
             assert item.span.end <= one.span.end
             if isinstance(item, AdmittedTurn):
                 place = slice(item.span.start - one.span.start, item.span.end - one.span.start)
-                np.testing.assert_array_equal(item.samples, one.samples[place])
+                np.testing.assert_array_equal(item.samples, sound(one)[place])
             position = item.span.end
             if not one.span:
                 break
@@ -553,6 +559,199 @@ def test_other_policies_do_not_look_at_the_source() -> None:
     assert outcomes(enrolled(overlap=OverlapPolicy.WITHHOLD).push(both)) == ["overlapped"]
 
 
+# --- foreground and background ----------------------------------------------------------------------------------------
+
+FOREGROUND = OverlapPolicy.FOREGROUND
+NEAR, FAR, AWAY = 0.9, 0.05, 0.4
+"""Shares of the mixture's amplitude that the foreground has: nearly all, nearly nothing, and less than half of it."""
+
+
+def in_front(one: SpeakerTurn, *shares: float) -> SpeakerTurn:
+    """Return a turn with a foreground that has these shares of the mixture, spread evenly over it."""
+    part = np.array(shares, np.float32)[np.arange(len(one.samples)) * len(shares) // len(one.samples)]
+    return replace(one, source=(part * one.samples).astype(np.float32))
+
+
+def behind(start_s: float, lasts_s: float = 2.0, **changes: object) -> SpeakerTurn:
+    """Return a turn that was heard in the background by itself."""
+    one = turn(start_s, np.full(1, np.nan, np.float32), lasts_s=lasts_s, level_db=SOFT, speaker="background")
+    return replace(one, background=True, **changes)  # type: ignore[arg-type]
+
+
+def foreground_of(one: SpeakerTurn) -> Samples:
+    return one.source
+
+
+def of_foreground(mode: Mode = Mode.SELECTIVE, judge: Judge = by_voice, **changes: object) -> MainSpeaker:
+    return enrolled(mode, judge, **{"overlap": FOREGROUND, **changes})
+
+
+def test_the_foreground_goes_on_in_place_of_the_mixture() -> None:
+    one = in_front(turn(3), NEAR)
+    (item,) = of_foreground().push(one)
+    assert isinstance(item, AdmittedTurn)
+    assert (item.speaker, item.admission.reason) == (MAIN, AdmitReason.MAIN_SPEAKER)
+    np.testing.assert_array_equal(item.samples, one.source)
+    assert not np.shares_memory(item.samples, one.source)
+
+
+def test_of_a_piece_its_part_of_the_foreground_goes_on() -> None:
+    one = in_front(mixed(3, (ME, 1.5), (OTHER, 1.0), (ME, 2.5)), NEAR)
+    first, _, last = of_foreground().push(one)
+    assert isinstance(first, AdmittedTurn)
+    assert isinstance(last, AdmittedTurn)
+    np.testing.assert_array_equal(first.samples, one.source[: len(first.samples)])
+    np.testing.assert_array_equal(last.samples, one.source[-len(last.samples) :])
+
+
+def test_whose_it_is_the_mixture_tells() -> None:
+    """A bystander who is as near is in the foreground, too."""
+    assert outcomes(of_foreground().push(in_front(other(0), 1.0))) == [BYSTANDER]
+
+
+@pytest.mark.parametrize("share", [FAR, AWAY, 0.0, math.nan])
+def test_who_is_not_in_the_foreground_is_not_verified(share: float) -> None:
+    (item,) = of_foreground().push(in_front(turn(0), share))
+    assert isinstance(item, Withheld)
+    assert (item.reason, item.speaker) == (WithholdReason.UNVERIFIED, "speaker_1")
+    assert item.evidence >= 0.5
+
+
+@pytest.mark.parametrize("lasts_s", [0.3, 0.4, 1.0])
+def test_where_the_foreground_is_somebody_elses_for_a_while_that_is_withheld(lasts_s: float) -> None:
+    one = in_front(turn(0, lasts_s=4), NEAR)
+    one.source[seconds(2) : seconds(2 + lasts_s)] *= np.float32(0.3)
+    items = of_foreground().push(one)
+    assert outcomes(items) == [PASSES, "unverified", PASSES]
+    assert (items[1].span.start_s, items[1].span.duration_s) == (2, lasts_s)
+    check_pieces(items, [one], foreground_of)
+
+
+def test_what_is_left_beside_such_a_while_is_too_short_by_itself() -> None:
+    one = in_front(turn(0, lasts_s=2), NEAR)
+    one.source[seconds(0.2) : seconds(1)] *= np.float32(0.3)
+    assert outcomes(of_foreground().push(one)) == ["too_short", "unverified", PASSES]
+
+
+def test_a_pause_of_the_main_speakers_is_left_in_whoever_speaks_behind() -> None:
+    one = in_front(turn(0, lasts_s=4), NEAR)
+    one.source[seconds(2) : seconds(3)] *= np.float32(FAR)
+    assert outcomes(of_foreground().push(one)) == [PASSES]
+
+
+def test_the_background_is_decided_at_once_and_never_the_main_speakers() -> None:
+    for gate in (of_foreground(), dominant(overlap=FOREGROUND), enrolled(), dominant()):
+        (item,) = gate.push(behind(0))
+        assert isinstance(item, Withheld)
+        assert (item.span, item.speaker, item.reason) == (Span(0, seconds(2)), "background", WithholdReason.BYSTANDER)
+        assert math.isnan(item.evidence)
+        (item,) = gate.push(replace(behind(2), embedding=ME))
+        assert isinstance(item, Withheld)
+        assert list(gate.push(behind(4, goes_on=True))) == []
+        assert list(gate.flush()) == []
+
+
+def test_in_general_mode_the_background_is_let_through_as_it_was_heard() -> None:
+    one = behind(0)
+    (item,) = of_foreground(Mode.GENERAL).push(one)
+    assert isinstance(item, AdmittedTurn)
+    assert (item.speaker, item.admission.reason) == ("background", AdmitReason.GENERAL_MODE)
+    np.testing.assert_array_equal(item.samples, one.samples)
+    assert outcomes(of_foreground(Mode.GENERAL, always=True).push(one)) == [BYSTANDER]
+
+
+def test_in_general_mode_nobody_is_let_through_twice() -> None:
+    """Who is further away comes with the background; who is near, with the foreground."""
+    gate = of_foreground(Mode.GENERAL)
+    assert list(gate.push(in_front(other(0), FAR))) == []
+    near = in_front(other(2), NEAR)
+    (item,) = gate.push(near)
+    assert isinstance(item, AdmittedTurn)
+    assert (item.speaker, item.admission.reason) == ("speaker_2", AdmitReason.GENERAL_MODE)
+    np.testing.assert_array_equal(item.samples, near.source)
+    assert outcomes(gate.push(in_front(turn(4), NEAR))) == [PASSES]
+    assert list(gate.push(in_front(turn(6), FAR))) == []
+    assert outcomes(of_foreground(Mode.GENERAL, always=True).push(in_front(other(0), FAR))) == [BYSTANDER]
+
+
+def test_nothing_is_learned_of_what_is_not_in_the_foreground() -> None:
+    gate = of_foreground()
+    gate.push(in_front(turn(0), FAR))
+    one = in_front(turn(2, lasts_s=4), NEAR)
+    one.source[seconds(1) : seconds(2)] *= np.float32(0.3)
+    gate.push(one)
+    assert gate.similarity_to_enrolment is None
+    gate.push(in_front(turn(6), NEAR))
+    assert gate.similarity_to_enrolment is not None
+
+
+def test_who_is_not_in_the_foreground_is_not_dominant() -> None:
+    """Somebody further away who is alone for long, and a part of the hold's end."""
+    gate = dominant(overlap=FOREGROUND, hold_s=4)
+    far = [in_front(turn(2 * place, OTHER, speaker="speaker_1"), FAR) for place in range(3)]
+    near = [in_front(turn(6 + 2 * place, ME, speaker="speaker_2"), NEAR) for place in range(4)]
+    items = decide(gate, [*far, *near])
+    assert [item.speaker for item in items if isinstance(item, AdmittedTurn)] == [MAIN] * 4
+    assert outcomes(decide(dominant(hold_s=4), [*far, *near]))[:3] == [PASSES] * 3, "else he would be"
+
+
+@pytest.mark.parametrize("ends", [replace(turn(6), embedding=np.full(4, np.nan, np.float32)), in_front(turn(6), FAR)])
+def test_a_hold_that_ends_with_a_turn_that_does_not_count_still_finds_the_main_speaker(ends: SpeakerTurn) -> None:
+    gate = dominant(overlap=FOREGROUND, hold_s=4)
+    turns = [in_front(turn(0), NEAR), in_front(turn(2), NEAR), ends if len(ends.source) else in_front(ends, NEAR)]
+    assert outcomes(decide_only(gate, turns))[:2] == [PASSES, PASSES]
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("make", [of_foreground, lambda mode: dominant(mode, overlap=FOREGROUND)])
+def test_a_turn_without_a_foreground_is_withheld(make: Callable[[Mode], MainSpeaker], mode: Mode) -> None:
+    assert outcomes(decide(make(mode), [turn(0, lasts_s=4)])) == ["gate_error"]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_being_told_of_a_turn_with_a_foreground_while_it_goes_on_changes_nothing_but_when(mode: Mode) -> None:
+    """A turn of the background may begin with it."""
+    one = in_front(INTERRUPTED, 1.0, NEAR, FAR, 1.0, 0.45, FAR, NEAR, 1.0, 1.0, 1.0)
+    early, late = of_foreground(mode), of_foreground(mode)
+    parts = [item for part in told(one)[:-1] for item in early.push(part)]
+    assert parts
+    assert outcomes(early.push(behind(3))) == outcomes(late.push(behind(3)))
+    parts += early.push(one)
+    assert list(map(_shown, parts)) == list(map(_shown, late.push(one)))
+
+
+def _shown(item: Decided) -> tuple[object, ...]:
+    """Return all of what is decided but its evidence, which tells the more the more is known."""
+    return (
+        item.span,
+        item.speaker,
+        outcomes([item]),
+        item.samples.tobytes() if isinstance(item, AdmittedTurn) else b"",
+    )
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from([0, FAR, 0.3, 0.6, 1.0, math.nan]), min_size=1))),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_foreground_nothing_but_it_passes_and_each_turn_is_decided_once(
+    given_turns: list[tuple[bool, list[float]]], known: bool
+) -> None:
+    turns = [
+        in_front(mixed(3.0 * place, (ME if mine else OTHER, 3.0)), *shares)
+        for place, (mine, shares) in enumerate(given_turns)
+    ]
+    items = decide(of_foreground() if known else dominant(overlap=FOREGROUND, hold_s=2), turns)
+    check_pieces(items, turns, foreground_of)
+    for item in items:
+        if isinstance(item, AdmittedTurn):
+            one = next(one for one in turns if one.span.overlaps(item.span))
+            place = slice(item.span.start - one.span.start, item.span.end - one.span.start)
+            power = [np.square(sound[place], dtype=np.float64).sum() for sound in (one.source, one.samples)]
+            assert power[0] >= 0.25 * power[1]
+
+
 # --- what is learnt ---------------------------------------------------------------------------------------------------
 
 
@@ -678,6 +877,7 @@ def until(whole: SpeakerTurn, heard_s: float) -> SpeakerTurn:
         whole,
         span=Span(whole.span.start, whole.span.start + seconds(heard_s)),
         samples=whole.samples[: seconds(heard_s)],
+        source=whole.source[: seconds(heard_s)],
         embedding=windows.mean(axis=0),
         embeddings=windows,
         goes_on=True,
@@ -792,10 +992,10 @@ def test_without_an_enrolment_the_end_of_a_turn_is_waited_for() -> None:
 
 @pytest.mark.parametrize("policy", OverlapPolicy)
 def test_what_goes_on_waits_for_its_end_where_overlap_decides(policy: OverlapPolicy) -> None:
-    gate = separating(overlap=policy)
-    early = [item for part in told(INTERRUPTED)[:-1] for item in gate.push(part)]
-    assert bool(early) is (policy is OverlapPolicy.ADMIT_IF_DOMINANT)
-    assert outcomes([*early, *gate.push(INTERRUPTED)]) == [PASSES, BYSTANDER, PASSES]
+    gate, one = separating(overlap=policy), replace(INTERRUPTED, source=INTERRUPTED.samples)
+    early = [item for part in told(one)[:-1] for item in gate.push(part)]
+    assert bool(early) is (policy in (OverlapPolicy.ADMIT_IF_DOMINANT, FOREGROUND))
+    assert outcomes([*early, *gate.push(one)]) == [PASSES, BYSTANDER, PASSES]
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -237,6 +237,7 @@ def test_the_summary_says_what_was_heard_how_fast_and_with_what(tmp_path: Path) 
             "heard": 10.0,
             "admitted": 2.2,
             "withheld": 3.35,
+            "withheld_beside_admitted": 0.0,
             "withheld_by_reason": {"bystander": 3.25, "too_short": 0.1},
         },
         "warnings": [],
@@ -260,6 +261,38 @@ def test_the_summary_says_what_was_heard_how_fast_and_with_what(tmp_path: Path) 
     }
 
 
+def decided(start_s: float, end_s: float, reason: str, admitted: bool = False) -> Decision:
+    return Decision(span(start_s, end_s), "background", admitted, reason, math.nan, math.nan)
+
+
+def test_what_lies_over_each_other_counts_once() -> None:
+    """The background by itself is heard beside what the mixture tells."""
+    turns = [
+        decided(0, 4, "main_speaker", True),
+        decided(3, 7, "bystander"),
+        decided(4, 8, "bystander"),
+        decided(7, 9, "too_short"),
+        decided(2, 3, "general_mode", True),
+    ]
+    totals = replace(HEARD, decisions=turns).totals
+    assert (totals.admitted_s, totals.withheld_s, totals.withheld_beside_s) == (4, 6, 1)
+    assert totals.withheld_by_reason_s == {"bystander": 5, "too_short": 2}
+    assert str(totals) == (
+        "10.0 s heard, 4.0 s admitted, 6.0 s withheld (bystander 5.0 s, too short 2.0 s), "
+        "1.0 s of it beside what was admitted"
+    )
+    assert "beside" not in str(HEARD.totals)
+
+
+@given(st.lists(st.tuples(st.integers(0, 90), st.integers(1, 30), st.sampled_from(WithholdReason), st.booleans())))
+def test_no_more_time_is_told_than_was_heard(parts: list[tuple[int, int, WithholdReason, bool]]) -> None:
+    turns = [decided(at / 10, min(at + lasts, 100) / 10, reason, passed) for at, lasts, reason, passed in parts]
+    totals = replace(HEARD, decisions=turns).totals
+    assert 0 <= totals.withheld_beside_s <= min(totals.admitted_s, totals.withheld_s)
+    assert totals.admitted_s + totals.withheld_s - totals.withheld_beside_s <= totals.heard_s + 1e-9
+    assert max(totals.withheld_by_reason_s.values(), default=0) <= totals.withheld_s
+
+
 def test_the_same_gives_the_same_bytes(tmp_path: Path) -> None:
     assert written(tmp_path / "a") == written(tmp_path / "b")
 
@@ -276,7 +309,13 @@ def test_an_empty_recording_gives_valid_files(tmp_path: Path) -> None:
     assert files["transcript.vtt"] == "WEBVTT\n"
     summary = strict(files["summary.json"])
     assert (summary["rtf"], summary["rtf_by_stage"], summary["lookahead_s"]) == (None, {"mixture": None}, None)
-    assert summary["seconds"] == {"heard": 0.0, "admitted": 0.0, "withheld": 0.0, "withheld_by_reason": {}}
+    assert summary["seconds"] == {
+        "heard": 0.0,
+        "admitted": 0.0,
+        "withheld": 0.0,
+        "withheld_beside_admitted": 0.0,
+        "withheld_by_reason": {},
+    }
 
 
 def test_infinity_is_null(tmp_path: Path) -> None:

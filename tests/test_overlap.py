@@ -10,9 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cascade.diarization import SURROUNDINGS
+from cascade.diarization import HOP, LOUD_OVERLAP, SURROUNDINGS
 from cascade.evidence import FRAME
-from cascade.overlap import FADE, JOINED, STEP, source_turn, stretches, with_source
+from cascade.overlap import (
+    FADE,
+    JOINED,
+    STEP,
+    foreground_parts,
+    is_in_foreground,
+    source_turn,
+    stretches,
+    with_source,
+)
 from cascade.types import Samples, Span, SpeakerTurn, Vector, seconds
 
 START = 12_345
@@ -165,3 +174,97 @@ def test_a_turn_without_overlap_stays_as_it_is() -> None:
     turn = turn_of(full(0.5), full(0.3), windows=4)
     np.testing.assert_array_equal(with_source(turn).samples, turn.samples)
     np.testing.assert_array_equal(with_source(turn).embeddings, turn.embeddings)
+
+
+# --- the foreground ---------------------------------------------------------------------------------------------------
+
+ALL = Span(START, START + seconds(2))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (full(0.4), True),
+        (full(0.21), True),
+        (full(0.2), False),
+        (full(0), False),
+        (full(np.nan), False),
+        (full(np.inf), False),
+        (np.where(np.arange(32_000) == 9000, np.nan, full(0.4)).astype(np.float32), False),
+    ],
+    ids=["all of it", "a bit more than a quarter", "a quarter", "silence", "NaN", "inf", "one NaN"],
+)
+def test_who_is_in_the_foreground_has_more_than_a_quarter_of_the_power_there(source: Samples, expected: bool) -> None:
+    assert is_in_foreground(turn_of(full(0.4), source), ALL) is expected
+
+
+def test_a_mixture_that_is_no_number_is_nowhere() -> None:
+    mixture = full(0.4)
+    mixture[9000] = np.nan
+    assert not is_in_foreground(turn_of(mixture, full(0.4)), ALL)
+
+
+def test_only_the_part_that_is_asked_for_counts() -> None:
+    source = full(0.4)
+    source[seconds(1) :] = 0
+    turn = turn_of(full(0.4), source)
+    assert is_in_foreground(turn, Span(START, START + seconds(1)))
+    assert not is_in_foreground(turn, Span(START + seconds(1), START + seconds(2)))
+
+
+def test_in_silence_nobody_is_missed() -> None:
+    assert is_in_foreground(turn_of(full(0), full(0)), ALL)
+    assert foreground_parts(turn_of(full(0), full(0)), ALL) == [ALL]
+
+
+def test_without_a_source_there_is_no_foreground() -> None:
+    with pytest.raises(ValueError, match="without a source has no foreground"):
+        is_in_foreground(turn_of(full(0.4)), ALL)
+
+
+def in_seconds(parts: list[Span]) -> list[tuple[float, float]]:
+    """Return parts in seconds of their turn."""
+    return [((part.start - START) / 16_000, (part.end - START) / 16_000) for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("level", "lasts_s", "expected"),
+    [
+        (0.1, 0.5, [(0, 1), (1, 1.5), (1.5, 2)]),
+        (0.1, 0.3, [(0, 1), (1, 1.3), (1.3, 2)]),
+        (0.1, 0.2, [(0, 2)]),
+        (0.3, 0.5, [(0, 2)]),
+        (0.01, 0.5, [(0, 2)]),
+    ],
+    ids=["somebody else", "for a short word", "for a moment", "most of it", "hardly a sound"],
+)
+def test_it_is_cut_where_the_foreground_may_hold_somebody_else(
+    level: float, lasts_s: float, expected: list[tuple[float, float]]
+) -> None:
+    """A bystander in the foreground, of whom the mixture cannot tell: the main speaker is louder in it."""
+    source = full(0.4)
+    source[seconds(1) : seconds(1 + lasts_s)] = level
+    turn = turn_of(full(0.4), source)
+    parts = foreground_parts(turn, ALL)
+    assert in_seconds(parts) == expected
+    assert [is_in_foreground(turn, part) for part in parts] == [part not in ((1, 1.5), (1, 1.3)) for part in expected]
+
+
+SHARES = st.lists(st.sampled_from([0.0, 0.02, 0.2, 0.45, 0.6, 1.0]), min_size=1, max_size=25)
+
+
+@given(SHARES, st.integers(0, HOP - 1), st.integers(0, 3))
+def test_the_parts_cover_a_piece_once_and_what_is_cut_out_is_not_in_the_foreground(
+    shares: list[float], rest: int, start: int
+) -> None:
+    source = np.repeat(np.array(shares, np.float32), HOP)[: max(1, len(shares) * HOP - rest)]
+    turn = turn_of(np.ones_like(source), source)
+    span = Span(START + min(start * HOP, len(source) - 1), START + len(source))
+    parts = foreground_parts(turn, span)
+    assert (parts[0].start, parts[-1].end) == (span.start, span.end)
+    assert all(one.end == two.start for one, two in itertools.pairwise(parts))
+    for part in parts[1:-1]:
+        assert len(part) >= LOUD_OVERLAP or is_in_foreground(turn, part) or part.end == span.end
+    lacking = [part for part in parts if not is_in_foreground(turn, part)] if len(parts) > 1 else []
+    for part in lacking:
+        assert np.square(source[part.start - START : part.end - START]).mean() < 0.26

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from cascade.types import (
     Utterance,
     Withheld,
     WithholdReason,
+    Word,
     seconds,
 )
 
@@ -283,6 +284,25 @@ class Writer2:
 
     def flush(self) -> Sequence[Utterance | Withheld]:
         return self._late
+
+
+def test_a_transcript_has_each_word_of_turns_that_lie_over_each_other_once() -> None:
+    """What came out keeps what it said, and what was withheld stays."""
+
+    class Both(Writer):
+        def push(self, item: AdmittedTurn | Withheld, /) -> Sequence[Utterance | Withheld]:
+            if isinstance(item, Withheld):
+                return [item]
+            words = tuple(Word(Span(at, at + 4000), text, 0.9) for at, text in ((8000, "a"), (16_000, item.speaker)))
+            return [replace(utterance(item, f"a {item.speaker}"), words=words)]
+
+    general = replace(LEAVE, mode=Mode.GENERAL, reason=AdmitReason.GENERAL_MODE)
+    far = replace(admitted(0, 2), speaker="background", admission=general)
+    stream = listening(("gate", Scripted([(2.0, far), (2.0, admitted(0, 2)), (2.0, withheld(1, 2))])), ("asr", Both()))
+    came = [item for each in chunks(2) for item in stream.push(each)]
+    assert [item.text for item in came if isinstance(item, Utterance)] == ["a background", "a main"]
+    assert sorted(item.text for item in stream.transcript.utterances) == ["a main", "background"]
+    assert len(stream.transcript.withheld) == 1
 
 
 def test_the_transcript_is_in_time_order() -> None:

@@ -15,9 +15,11 @@ from cascade.rendering import (
     CUE_CHARACTERS,
     CUE_MS,
     SCRAP,
+    Gap,
     cues,
     names_only,
     one_line,
+    readable,
     rttm,
     srt,
     transcript_lines,
@@ -33,6 +35,7 @@ from cascade.types import (
     Withheld,
     WithholdReason,
     Word,
+    covered,
     seconds,
 )
 
@@ -104,6 +107,28 @@ def test_neighbouring_withheld_turns_are_one_without_the_pause_between() -> None
 
 def test_turns_that_overlap_are_counted_once() -> None:
     assert lines(kept_back(0, 2), kept_back(1, 1.5), kept_back(1, 3)) == ["00:00.0        [bystander, 3.0 s withheld]"]
+
+
+def test_what_was_withheld_twice_at_one_time_is_told_once_also_where_something_was_admitted() -> None:
+    """The background by itself, and what the mixture tells of the same voice."""
+    background = kept_back(3, 9, speaker="background")
+    assert lines(background, said(4, 6, "Yes."), kept_back(6, 10), kept_back(7, 9.5, WithholdReason.UNVERIFIED)) == [
+        "00:03.0        [bystander, 6.0 s withheld]",
+        "00:04.0  main  Yes.",
+        "00:09.0        [bystander, 1.0 s withheld]",
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40), st.booleans()), max_size=8))
+def test_no_time_is_told_twice_and_none_is_left_out(parts: list[tuple[int, int, bool]]) -> None:
+    items = [
+        said(start / 2, (start + lasts) / 2, "Yes.") if speaks else kept_back(start / 2, (start + lasts) / 2)
+        for start, lasts, speaks in parts
+    ]
+    shown = list(readable(Transcript.of(items)))
+    gaps = [item for item in shown if isinstance(item, Gap)]
+    assert sum(gap.withheld for gap in gaps) == covered(item.span for item in items if isinstance(item, Withheld))
+    assert [item.span.start for item in shown] == sorted(item.span.start for item in shown)
 
 
 def test_distant_turns_other_reasons_and_what_is_admitted_between_keep_turns_apart() -> None:

@@ -49,7 +49,7 @@ from cascade.types import (
     seconds,
 )
 from cascade.types import whole as whole_turns
-from tests.canary import MAIN, SCENE, Models, Said, Scene, cascade_of, in_spectra, separate_nothing
+from tests.canary import ENROLMENT, MAIN, SCENE, Models, Parted, Said, Scene, cascade_of, in_spectra, separate_nothing
 from tests.canary import separate as separate_truly
 
 TALK = Path(__file__).parents[1] / "benchmarks" / "talk"
@@ -237,6 +237,52 @@ def test_next_to_nothing_is_no_error_in_any_configuration(fake: Cascade, n_sampl
         assert fake.listening.performance.audio_s == n_samples / SAMPLE_RATE
 
 
+# --- foreground and background, each heard by itself ------------------------------------------------------------------
+
+
+@pytest.fixture(params=Mode, scope="module")
+def in_two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cascade:
+    """A chain that decides while a turn goes on."""
+    config = load_config("foreground").with_enrolment([ENROLMENT.write(tmp_path_factory.mktemp("me") / "me.wav")])
+    return cascade_of(config, Fakes(separate=Parted(TWO_AT_ONCE)), request.param)
+
+
+@given(st.lists(st.integers(0, len(TWO_AT_ONCE.audio)), max_size=60))
+@example(list(range(0, len(TWO_AT_ONCE.audio), seconds(0.1))))
+@example(list(range(0, len(TWO_AT_ONCE.audio), 399)))
+@settings(max_examples=8, deadline=None)
+def test_cutting_changes_nothing_of_what_is_decided_of_either(in_two: Cascade, positions: list[int]) -> None:
+    at_once = hear(in_two, cut(TWO_AT_ONCE.audio, ()))
+    assert {decision.speaker for decision in in_two.listening.decisions} >= {MAIN, "background"}
+    assert hear(in_two, cut(TWO_AT_ONCE.audio, positions)) == at_once
+
+
+def test_neither_is_later_than_the_lookahead(in_two: Cascade) -> None:
+    audio = np.pad(TWO_AT_ONCE.audio, (0, seconds(6)))
+    front = Chain([make(in_two.mode) for _, make in in_two._stages[:2]])
+    turns = whole_turns([*front.push(AudioChunk(Span(0, len(audio)), audio)), *front.flush()])
+    late: dict[bool, list[int]] = {True: [], False: []}
+    stream = in_two.open()
+    for chunk in every(audio, 1600):
+        known = len(stream.decisions)
+        stream.push(chunk)
+        for decision in stream.decisions[known:]:
+            behind = decision.speaker == "background"
+            ends = [turn.span.end for turn in turns if turn.background is behind and turn.span.end >= decision.span.end]
+            late[behind].append(chunk.span.start - min(ends))
+    assert in_two.lookahead is not None
+    assert all(late.values())
+    assert max(late[True] + late[False]) < in_two.lookahead
+
+
+def test_cutting_changes_nothing_for_the_real_network() -> None:
+    cascade = REAL.cascade(load_config("foreground").with_enrolment([TALK / "enrolment.flac"]))
+    whole = hear(cascade, cut(PIECE, ()))
+    assert {decision.admitted for decision in cascade.listening.decisions} == {True, False}
+    assert any(decision.speaker == "background" for decision in cascade.listening.decisions)
+    assert hear(cascade, every(PIECE, 1777)) == whole
+
+
 # --- the separators and the choice of the loudest source, with the real encoder ---------------------------------------
 
 
@@ -367,10 +413,14 @@ def test_the_dominant_chain_holds_until_the_first_turn_that_ends_the_hold_and_no
 UNPAUSED = Scene((Said(MAIN, 0.0, "train boston nine platform " * 20),))
 
 
-@pytest.mark.parametrize("scene", [SCENE, UNPAUSED], ids=["a conversation", "one who never pauses"])
-def test_memory_does_not_grow_with_the_recording(scene: Scene) -> None:
+@pytest.mark.parametrize(
+    ("name", "scene"),
+    [("ondevice", SCENE), ("ondevice", UNPAUSED), ("foreground", SCENE)],
+    ids=["a conversation", "one who never pauses", "a conversation with a foreground"],
+)
+def test_memory_does_not_grow_with_the_recording(name: str, scene: Scene) -> None:
     models = Models()
-    stream = cascade_of(ALONE, models).open()
+    stream = cascade_of(load_config(name), models).open()
     endless = itertools.cycle(every(scene.audio[: seconds(24)], seconds(0.5)))
     tracemalloc.start()
     try:

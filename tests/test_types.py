@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import pickle
 from collections.abc import Callable
@@ -29,7 +30,9 @@ from cascade.types import (
     Withheld,
     WithholdReason,
     concatenate,
+    covered,
     seconds,
+    united,
 )
 
 SPANS = st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda pair: Span(min(pair), max(pair)))
@@ -56,6 +59,17 @@ def test_spans_are_sets_of_samples(a: Span, b: Span) -> None:
     assert a.overlaps(b) == b.overlaps(a) == bool(common)
     assert len(a) == a.end - a.start
     assert bool(a) == (len(a) > 0)
+
+
+@given(st.lists(SPANS, max_size=6), st.integers(1, 5))
+def test_united_spans_are_the_same_time_in_order_and_apart(spans: list[Span], gap: int) -> None:
+    found = united(spans, gap)
+    assert all(later.start - earlier.end >= gap for earlier, later in itertools.pairwise(found))
+    given_time = {sample for span in spans for sample in range(span.start, span.end)}
+    time = {sample for span in found for sample in range(span.start, span.end)}
+    assert given_time <= time
+    assert all(any(abs(sample - other) < gap for other in given_time) for sample in time)
+    assert covered(spans) == len(given_time)
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 3), (4, 3)])

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,10 +38,10 @@ from cascade.output.files import (
     partials_of,
     write_private,
 )
-from cascade.pipeline import Decision, Distribution, Performance
+from cascade.pipeline import Decision, Distribution, Performance, seconds_by_reason
 from cascade.provenance import Provenance
 from cascade.rendering import is_invisible, names_only, rttm, srt, vtt
-from cascade.types import SAMPLE_RATE, Answer, Mode, Question, Transcript
+from cascade.types import SAMPLE_RATE, Answer, Mode, Question, Transcript, covered
 
 NAME_CHARACTERS: Final = 100
 NAME_BYTES: Final = 200
@@ -59,21 +58,22 @@ _DEVICES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Seconds heard; seconds of turns that were admitted, and withheld by reason."""
+    """Seconds heard; seconds of them in which something was admitted, and withheld, also by reason.
+
+    Where there is a background by itself, both can be at once: withheld_beside_s is how long. Each time counts once.
+    """
 
     heard_s: float
     admitted_s: float
+    withheld_s: float
+    withheld_beside_s: float
     withheld_by_reason_s: Mapping[str, float]
-
-    @property
-    def withheld_s(self) -> float:
-        """Seconds of all turns that were withheld."""
-        return sum(self.withheld_by_reason_s.values())
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{reason.replace('_', ' ')} {s:.1f} s" for reason, s in self.withheld_by_reason_s.items())
         withheld = f"{self.withheld_s:.1f} s withheld" + (f" ({reasons})" if reasons else "")
-        return f"{self.heard_s:.1f} s heard, {self.admitted_s:.1f} s admitted, {withheld}"
+        beside = f", {self.withheld_beside_s:.1f} s of it beside what was admitted" if self.withheld_beside_s else ""
+        return f"{self.heard_s:.1f} s heard, {self.admitted_s:.1f} s admitted, {withheld}{beside}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,15 @@ class Heard:
     @property
     def totals(self) -> Totals:
         """How much was heard, admitted and withheld."""
-        withheld = Counter[str]()
-        for turn in self.decisions:
-            if not turn.admitted:
-                withheld[str(turn.reason)] += len(turn.span)
+        admitted, withheld = ([turn.span for turn in self.decisions if turn.admitted is one] for one in (True, False))
+        by_reason = seconds_by_reason(turn for turn in self.decisions if not turn.admitted)
+        both = covered(admitted) + covered(withheld) - covered([*admitted, *withheld])
         return Totals(
             heard_s=self.performance.audio_s,
-            admitted_s=sum(len(turn.span) for turn in self.decisions if turn.admitted) / SAMPLE_RATE,
-            withheld_by_reason_s={reason: samples / SAMPLE_RATE for reason, samples in withheld.most_common()},
+            admitted_s=covered(admitted) / SAMPLE_RATE,
+            withheld_s=covered(withheld) / SAMPLE_RATE,
+            withheld_beside_s=both / SAMPLE_RATE,
+            withheld_by_reason_s=dict(sorted(by_reason.items(), key=lambda item: -item[1])),
         )
 
 
@@ -219,6 +220,7 @@ def _summary(session_id: str, heard: Heard) -> dict[str, Any]:
             "heard": round(totals.heard_s, 3),
             "admitted": round(totals.admitted_s, 3),
             "withheld": round(totals.withheld_s, 3),
+            "withheld_beside_admitted": round(totals.withheld_beside_s, 3),
             "withheld_by_reason": {reason: round(s, 3) for reason, s in totals.withheld_by_reason_s.items()},
         },
         "warnings": list(map(names_only, heard.warnings)),

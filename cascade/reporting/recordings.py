@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cascade.output.recordings import Heard, recording_name
-from cascade.pipeline import Decision
+from cascade.pipeline import Decision, seconds_by_reason
 from cascade.reporting.page import made_with, render, speeds
 from cascade.reporting.timeline import plain_reason, timeline
 from cascade.run import Done, Failed
@@ -16,11 +16,11 @@ MEANINGS: Final[Mapping[str, str]] = {
     AdmitReason.MAIN_SPEAKER: "the evidence speaks for the main speaker",
     AdmitReason.GENERAL_MODE: "somebody else, let through in general mode",
     AdmitReason.EVERYONE: "let through without a look: there is no gate",
-    WithholdReason.BYSTANDER: "the evidence speaks for somebody else",
+    WithholdReason.BYSTANDER: "the evidence speaks for somebody else, or they are in the background",
     WithholdReason.UNDECIDED: "nobody was known to be the main speaker in time",
     WithholdReason.TOO_SHORT: "too short to tell a voice by",
     WithholdReason.OVERLAPPED: "two spoke at once",
-    WithholdReason.UNVERIFIED: "two spoke at once, and what was separated is not surely the main speaker's",
+    WithholdReason.UNVERIFIED: "what was separated is not surely the main speaker's, or they are not in the foreground",
     WithholdReason.NO_EMBEDDING: "nothing to tell a voice by",
     WithholdReason.GATE_ERROR: "the gate itself failed",
 }
@@ -82,19 +82,15 @@ def _shown(heard: Heard) -> dict[str, Any]:
 
 def _legend(turns: Sequence[Decision]) -> list[dict[str, Any]]:
     """Return each reason that there is, with how much was admitted or withheld by it."""
-    samples: dict[str, int] = {}
-    admitted: dict[str, bool] = {}
-    for turn in turns:
-        reason = str(turn.reason)
-        samples[reason] = samples.get(reason, 0) + len(turn.span)
-        admitted[reason] = turn.admitted
+    lasted_s = seconds_by_reason(turns)
+    admitted = {str(turn.reason): turn.admitted for turn in turns}
     return [
         {
             "reason": reason,
             "name": plain_reason(reason),
             "meaning": MEANINGS.get(reason, ""),
             "admitted": admitted[reason],
-            "seconds": samples[reason] / SAMPLE_RATE,
+            "seconds": lasted_s[reason],
         }
-        for reason in sorted(samples, key=[*MEANINGS, *samples].index)
+        for reason in sorted(lasted_s, key=[*MEANINGS, *lasted_s].index)
     ]

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cascade.scoring.tally import Tally
-from cascade.types import Span
+from cascade.types import Span, united
 
 LEAST_LETTERS: Final = 3
 """Shorter words are function words, or are heard in anything."""
@@ -93,7 +93,7 @@ def false_withhold(admitted: Iterable[Span], main: Iterable[Span]) -> Tally:
     >>> false_withhold([Span(0, 30)], main=[Span(0, 40)])
     Tally(correct=10, total=40)
     """
-    spoken = _union(main)
+    spoken = united(main)
     return Tally(_length(_without(spoken, admitted)), _length(spoken))
 
 
@@ -127,21 +127,10 @@ def _private_words(bystander: str, main: str) -> tuple[str, ...]:
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def _union(spans: Iterable[Span]) -> list[Span]:
-    """Return the same time in spans that neither overlap nor touch, in order."""
-    joined: list[Span] = []
-    for span in sorted(filter(None, spans)):
-        if joined and span.start <= joined[-1].end:
-            joined[-1] = Span(joined[-1].start, max(joined[-1].end, span.end))
-        else:
-            joined.append(span)
-    return joined
-
-
 def _without(spans: Iterable[Span], taken: Iterable[Span]) -> list[Span]:
     """Return the time of spans that taken does not cover."""
-    rest = _union(spans)
-    for hole in _union(taken):
+    rest = list(united(spans))
+    for hole in united(taken):
         rest = [part for span in rest for part in _around(span, hole)]
     return rest
 

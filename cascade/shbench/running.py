@@ -25,13 +25,13 @@ from cascade.audio import announced_duration_s, open_audio
 from cascade.config import CascadeConfig
 from cascade.errors import AudioError, CascadeError, NoMoreAnswersError, OutputError
 from cascade.output.journal import Journal
-from cascade.pipeline import Cascade, Listening, guarded
+from cascade.pipeline import Cascade, Listening, guarded, seconds_by_reason
 from cascade.scoring.leakage import leakage, retention
 from cascade.scoring.tally import Tally
 from cascade.shbench.items import Item
 from cascade.shbench.plan import Plan, Recording, digest
 from cascade.shbench.recordings import Words, hash_of
-from cascade.types import SAMPLE_RATE, Answer, Mode, Question
+from cascade.types import SAMPLE_RATE, Answer, Mode, Question, covered
 
 SPENT: Final = "spent"
 """The kind of a journal's entries that say what answers cost."""
@@ -282,18 +282,15 @@ def answer_key(hearing: str, mode: Mode, question: Question) -> str:
 
 def _hearing_entry(recording: Recording, mode: Mode, listening: Listening) -> dict[str, Any]:
     speed = listening.performance
-    admitted = sum(len(turn.span) for turn in listening.decisions if turn.admitted)
-    withheld: dict[str, int] = {}
-    for turn in listening.decisions:
-        if not turn.admitted:
-            withheld[str(turn.reason)] = withheld.get(str(turn.reason), 0) + len(turn.span)
+    admitted = [turn.span for turn in listening.decisions if turn.admitted]
+    withheld_s = seconds_by_reason(turn for turn in listening.decisions if not turn.admitted)
     return {
         "kind": "hearing",
         "recording": recording.name,
         "mode": str(mode),
         "audio_s": round(speed.audio_s, 3),
-        "admitted_s": round(admitted / SAMPLE_RATE, 3),
-        "withheld_s": {reason: round(samples / SAMPLE_RATE, 3) for reason, samples in sorted(withheld.items())},
+        "admitted_s": round(covered(admitted) / SAMPLE_RATE, 3),
+        "withheld_s": {reason: round(withheld_s[reason], 3) for reason in sorted(withheld_s)},
         **_words_found(recording.words, listening.transcript.text),
         "stages_s": {stage: round(spent_s, 4) for stage, spent_s in speed.stages_s.items()},
     }
