@@ -86,6 +86,17 @@ def test_what_is_kept_is_all_that_a_run_is(tmp_path: Path, data: Path) -> None:
         torch.testing.assert_close(value, second.mean[name])
 
 
+@pytest.mark.parametrize("threads", [2, 8])
+def test_threads_that_share_a_step_learn_what_one_learns(tmp_path: Path, threads: int) -> None:
+    settings = train.Settings.model_validate({"kind": "bands", "width": 4, "layers": 1})
+    drawn = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 3, 8000)).astype(np.float32))
+    alone, shared = train.Run(tmp_path, settings, "cpu"), train.Run(tmp_path, settings, "cpu", threads)
+    for _ in range(3):
+        assert shared.learn(drawn, 1e-3) == pytest.approx(alone.learn(drawn, 1e-3), rel=1e-2)
+    for name, value in alone.mean.items():
+        torch.testing.assert_close(shared.mean[name], value, rtol=1e-2, atol=1e-3)
+
+
 def test_a_stopped_run_continues_its_count_and_its_clock(tmp_path: Path, data: Path) -> None:
     assert start(tmp_path, data, "--steps", "2") == 0
     before = torch.load(tmp_path / "last.pt")
