@@ -23,7 +23,7 @@ from mixing import active_power, to_flac
 from mixtures import read_rooms
 from references import read_scenes
 from rooms import write_rooms
-from shapes import BandsShape, SepFormerShape, WholeShape
+from shapes import BandsShape, SepFormerShape
 
 
 def noise(seed: int, level: float) -> Samples:
@@ -107,7 +107,7 @@ def test_words_and_gains_are_added_up() -> None:
 def test_the_command_writes_a_table_and_a_file(
     scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save(tmp_path / "mean.pt", WholeShape(width=4, layers=1))
+    save(tmp_path / "mean.pt", BandsShape(width=4, layers=1))
     arguments = [str(tmp_path / "mean.pt"), str(scenes), "--json", str(tmp_path / "out.json")]
     assert evaluate.main(arguments) == 0
     assert "mean of 1" in capsys.readouterr().out
@@ -128,14 +128,14 @@ def bank(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def save(path: Path, shape: WholeShape | BandsShape) -> Path:
+def save(path: Path, shape: BandsShape) -> Path:
     """Write a network as train.py does."""
     torch.save({"shape": shape.model_dump(), "weights": network.build(shape).state_dict(), "step": 0}, path)
     return path
 
 
 def test_networks_are_compared_on_mixtures_of_the_test_split(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = save(bank / "one.pt", WholeShape(width=4, layers=1))
+    one = save(bank / "one.pt", BandsShape(width=4, layers=1))
     other = save(bank / "other.pt", BandsShape(width=4, layers=1))
     where = ["--corpus", str(bank), "--rooms", str(bank / "rooms"), "--count", "2"]
     assert evaluate.main([str(one), "--beside", str(other), *where]) == 0
@@ -223,7 +223,7 @@ def test_two_recordings_are_measured_in_rooms(bank: Path, capsys: pytest.Capture
 def test_a_scene_without_its_tracks_is_one_line(
     scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save(tmp_path / "mean.pt", WholeShape(width=4, layers=1))
+    save(tmp_path / "mean.pt", BandsShape(width=4, layers=1))
     (scenes / "one" / "bystander.flac").unlink()
     assert evaluate.main([str(tmp_path / "mean.pt"), str(scenes)]) == 2
     assert "no main.flac and bystander.flac" in capsys.readouterr().err

@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))  # t
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models" / "separator"))
 
 import network
-from shapes import BandsShape, Shape, WholeShape
+from shapes import BandsShape, Shape
 from spectra import loss_of, to_spectra
 
-SMALL = [WholeShape(width=8, layers=1), BandsShape(width=8, layers=1), BandsShape(width=8, layers=1, frames=2)]
+SMALL = [BandsShape(width=8, layers=1), BandsShape(width=8, layers=1, frames=2)]
 
 
 def noise(*shape: int) -> torch.Tensor:

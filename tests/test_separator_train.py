@@ -25,7 +25,7 @@ import rooms
 import train
 from corpus import Spoken
 from mixing import read_description, to_flac
-from shapes import BandsShape, WholeShape
+from shapes import BandsShape
 
 SETTINGS = "kind: bands\nwidth: 4\nlayers: 1\nbatch: 2\nrate: 0.001\nvalidated: 3\nlogged: 1\n"
 HERE = Path(train.__file__).parent
@@ -174,7 +174,7 @@ def test_a_source_that_is_heard_alone_does_not_count() -> None:
 
 
 def test_settings_in_the_repository_are_valid() -> None:
-    for name in ("bands", "whole", "sepformer"):
+    for name in ("bands", "sepformer"):
         assert read_description(HERE / f"{name}.yaml", train.Settings).shape.kind == name
 
 
@@ -242,7 +242,7 @@ def test_a_sepformer_is_trained_and_becomes_a_folder(
 
 
 def test_another_network_is_seen_as_different() -> None:
-    first, second = (export.in_torch(network.build(WholeShape(width=4, layers=1))) for _ in range(2))
+    first, second = (export.in_torch(network.build(BandsShape(width=4, layers=1))) for _ in range(2))
     assert export.difference(first, second) > 0.01
 
 
@@ -258,7 +258,7 @@ def test_a_file_that_is_no_network_is_one_line(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_onnx_is_not_written_under_another_sort_of_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shape = WholeShape(width=4, layers=1)
+    shape = BandsShape(width=4, layers=1)
     torch.save({"shape": shape.model_dump(), "weights": network.build(shape).state_dict()}, tmp_path / "mean.pt")
     assert export.main([str(tmp_path / "mean.pt"), "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err == (

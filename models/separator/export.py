@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from network import OnSpectra, build, count_parameters
+from network import BandSplit, build, count_parameters
 from sepformer import SepFormer
 from shapes import read_shape
 from spectra import to_samples, to_spectra
@@ -43,7 +43,7 @@ LARGEST_DIFFERENCE: Final = 1e-4  # of what was written from torch, as a share o
 FRAMES: Final = (251, 100)  # tried in the check
 
 
-def read_network(path: Path) -> OnSpectra | SepFormer:
+def read_network(path: Path) -> BandSplit | SepFormer:
     """Read what train.py wrote as RUN/mean.pt.
 
     Raises:
@@ -63,7 +63,7 @@ def read_network(path: Path) -> OnSpectra | SepFormer:
     return network
 
 
-def in_torch(network: OnSpectra | SepFormer) -> Network:
+def in_torch(network: BandSplit | SepFormer) -> Network:
     """Run a network of torch's on arrays."""
 
     def run(values: Spectra) -> Spectra:
@@ -98,7 +98,7 @@ def in_folder(path: Path) -> Network:
     return on_spectra(separate)
 
 
-def write_onnx(network: OnSpectra, path: Path) -> None:
+def write_onnx(network: BandSplit, path: Path) -> None:
     """Write a network as ONNX."""
     axes = {0: "n", 3: "n_frames"}
     with warnings.catch_warnings():
@@ -172,7 +172,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def write(network: OnSpectra | SepFormer, out: Path) -> Network:
+def write(network: BandSplit | SepFormer, out: Path) -> Network:
     """Write a network in the form in which it is used; returns it, read from there.
 
     Raises:

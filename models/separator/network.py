@@ -1,9 +1,7 @@
-"""Networks of spectra, and any kind by its shape: spectra of mixtures in, complex masks for their sources out.
+"""The band-split network, of spectra, and any kind of network by its shape.
 
-Both hear frames of 32 ms every 16 ms, at 16 kHz, and give for each source what it is in each frame and frequency.
-
-    WholeFrames    bidirectional LSTMs over whole frames
-    BandSplit      frequencies in bands; small LSTMs that all share, over time and across bands (arXiv 2209.15174)
+BandSplit hears frames of 32 ms every 16 ms, at 16 kHz, and gives for each source complex masks, what it is in each
+frame and frequency. Frequencies are in bands; small LSTMs that all share go over time and across bands (arXiv 2209.15174).
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 from sepformer import SepFormer
-from shapes import BandsShape, SepFormerShape, Shape, WholeShape
+from shapes import BandsShape, SepFormerShape, Shape
 from spectra import compress, to_samples, to_spectra
 from torch import Tensor, nn
 
@@ -41,35 +39,6 @@ def apply_masks(masks: Tensor, spectra: Tensor) -> Tensor:
     real, imaginary = (masks + masks.new_tensor(BEFORE)).reshape(n, n_frames, n_bins, SOURCES, 2).permute(4, 0, 3, 2, 1)
     own_real, own_imaginary = spectra[:, :1], spectra[:, 1:]
     return torch.stack([real * own_real - imaginary * own_imaginary, real * own_imaginary + imaginary * own_real], 2)
-
-
-class OnSpectra(nn.Module):  # type: ignore[misc, unused-ignore]
-    """A network whose forward takes spectra (n, 2, N_BINS, n_frames) -> (n, SOURCES, 2, N_BINS, n_frames)."""
-
-    def guess(self, mixtures: Tensor) -> Tensor:
-        """Mixtures (n, n_samples) -> spectra of their sources (n, SOURCES, 2, N_BINS, n_frames)."""
-        return self(to_spectra(mixtures))
-
-    def separate(self, mixtures: Tensor) -> Tensor:
-        """Mixtures (n, n_samples) -> their sources (n, SOURCES, n_samples)."""
-        return to_samples(self.guess(mixtures), mixtures.shape[-1])
-
-
-class WholeFrames(OnSpectra):
-    """Whole frames through bidirectional LSTMs."""
-
-    def __init__(self, shape: WholeShape) -> None:
-        super().__init__()
-        self.into = nn.Sequential(nn.Linear(3 * N_BINS, shape.width), nn.LayerNorm(shape.width))
-        self.over_time = nn.LSTM(shape.width, shape.width, shape.layers, batch_first=True, bidirectional=True)
-        self.out = nn.Linear(2 * shape.width, 2 * SOURCES * N_BINS)
-
-    def forward(self, spectra: Tensor) -> Tensor:
-        """(n, 2, N_BINS, n_frames) -> (n, SOURCES, 2, N_BINS, n_frames)."""
-        heard = features(spectra)
-        n, n_frames = heard.shape[:2]
-        heard, _ = self.over_time(self.into(heard.reshape(n, n_frames, 3 * N_BINS)))
-        return apply_masks(self.out(heard).reshape(n, n_frames, N_BINS, 2 * SOURCES), spectra)
 
 
 class PerBand(nn.Module):  # type: ignore[misc, unused-ignore]
@@ -106,7 +75,7 @@ class Block(nn.Module):  # type: ignore[misc, unused-ignore]
         return values + self.from_bands(heard).reshape(n, n_frames, n_bands, width).transpose(1, 2)
 
 
-class BandSplit(OnSpectra):
+class BandSplit(nn.Module):  # type: ignore[misc, unused-ignore]
     """Frequencies in bands, each a row of features; blocks of LSTMs over time and across bands."""
 
     def __init__(self, shape: BandsShape) -> None:
@@ -133,6 +102,14 @@ class BandSplit(OnSpectra):
             masks.append(self._leave(leaving[first : first + count], place, n, n_steps))
             first += count
         return apply_masks(torch.cat(masks, 2)[:, : spectra.shape[-1]], spectra)
+
+    def guess(self, mixtures: Tensor) -> Tensor:
+        """Mixtures (n, n_samples) -> spectra of their sources (n, SOURCES, 2, N_BINS, n_frames)."""
+        return self(to_spectra(mixtures))
+
+    def separate(self, mixtures: Tensor) -> Tensor:
+        """Mixtures (n, n_samples) -> their sources (n, SOURCES, n_samples)."""
+        return to_samples(self.guess(mixtures), mixtures.shape[-1])
 
     def _join(self, heard: Tensor) -> Tensor:
         """(n, n_frames, N_BINS, 3) -> as many frames as are heard as one, (n, n_steps, frames, N_BINS, 3)."""
@@ -165,7 +142,7 @@ def group(widths: tuple[int, ...]) -> list[tuple[int, int, int]]:
 
 # --- any kind -----------------------------------------------------------------------------------------
 
-Network: TypeAlias = OnSpectra | SepFormer
+Network: TypeAlias = BandSplit | SepFormer
 
 
 def build(shape: Shape) -> Network:
@@ -175,8 +152,6 @@ def build(shape: Shape) -> Network:
         ModuleNotFoundError: speechbrain, which a SepFormer is made of, isn't installed.
     """
     match shape:
-        case WholeShape():
-            return WholeFrames(shape)
         case BandsShape():
             return BandSplit(shape)
         case SepFormerShape():

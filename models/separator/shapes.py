@@ -1,6 +1,6 @@
 """What each kind of network is like: written beside its weights, and into a run's settings.
 
-whole, bands    network.py
+bands           network.py
 sepformer       sepformer.py
 """
 
@@ -13,20 +13,6 @@ from mixtures import BENCHMARKS  # noqa: F401  so that what is in there is found
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from mixing import Described, describe_faults  # isort: skip
-
-
-class WholeShape(Described):
-    """LSTMs over whole frames.
-
-    Attributes:
-        kind: This one.
-        width: Of the LSTMs, in each direction.
-        layers: How many there are.
-    """
-
-    kind: Literal["whole"] = "whole"
-    width: int = Field(default=256, ge=1)
-    layers: int = Field(default=3, ge=1)
 
 
 class BandsShape(Described):
@@ -75,10 +61,10 @@ class SepFormerShape(Described):
         return self
 
 
-Shape: TypeAlias = Annotated[WholeShape | BandsShape | SepFormerShape, Field(discriminator="kind")]
+Shape: TypeAlias = Annotated[BandsShape | SepFormerShape, Field(discriminator="kind")]
 """Of any kind."""
 
-_SHAPE: Final = TypeAdapter[WholeShape | BandsShape | SepFormerShape](Shape)
+_SHAPE: Final = TypeAdapter[BandsShape | SepFormerShape](Shape)
 
 
 def read_shape(described: Mapping[str, object]) -> Shape:
