@@ -1,7 +1,8 @@
 """The band-split network, of spectra, and any kind of network by its shape.
 
 BandSplit hears frames of 32 ms every 16 ms, at 16 kHz, and gives for each source complex masks, what it is in each
-frame and frequency. Frequencies are in bands; small LSTMs that all share go over time and across bands (arXiv 2209.15174).
+frame and frequency. Frequencies are in bands; small LSTMs that all share go over time and across bands
+(arXiv 2209.15174).
 """
 
 from __future__ import annotations
