@@ -1,4 +1,4 @@
-"""Measure the extractive answerer on perfect transcripts, and fit its two constants anew.
+"""Measure the extractive answerer on perfect transcripts, and fit its constants anew.
 
     python benchmarks/answering.py SCENES_DIR
 
@@ -8,10 +8,14 @@ SCENES_DIR holds a folder a scene, each with a meta.json: `sentences` (speaker, 
     selective   the transcript holds the main speaker only: what a bystander said must get the "I don't know" option
     general     the transcript holds everyone: every question has its answer
 
-SE (Selective Efficacy) is the harmonic mean of the four accuracies mode x speaker. The table shows it for the constants
-in cascade/backends/extractive.py, for those that fit all scenes best (in-sample), and with each scene answered by
-constants that were fitted to the others (leave-one-out). "Best" is the least mean negative log-likelihood of the right
-options.
+SE (Selective Efficacy) is the harmonic mean of the four accuracies. The first table shows it for the constants in
+cascade/backends/extractive.py, for the threshold and temperature that fit the selective mode of all scenes best
+(in-sample), and with each scene answered by those that were fitted to the others (leave-one-out). "Best" is the least
+mean negative log-likelihood of the right options.
+
+The second table is for the general mode, where every question has its answer: for several thresholds the share of
+questions that are answered rightly, and the share of questions about another scene, which nobody in this one answers,
+that get "I don't know" (each scene is asked those of the next one).
 """
 
 from __future__ import annotations
@@ -33,12 +37,13 @@ from rich.table import Table
 from whole import stoppable
 
 from cascade.answering.questions import question_of
-from cascade.backends.extractive import TEMPERATURE, THRESHOLD, ExtractiveAnswerer, load
+from cascade.backends.extractive import GENERAL_THRESHOLD, TEMPERATURE, THRESHOLD, ExtractiveAnswerer, load
 from cascade.errors import CascadeError
 from cascade.types import Admission, AdmitReason, Mode, Question, Span, Transcript, Utterance, seconds
 
 CELLS = tuple((mode, speaker) for mode in Mode for speaker in ("main", "bystander"))
 THRESHOLDS = np.arange(0.20, 0.55, 0.01)
+GENERAL_THRESHOLDS = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.34)
 TEMPERATURES = np.array([0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05, 0.07, 0.1])
 
 Cell: TypeAlias = tuple[Mode, str]
@@ -66,9 +71,15 @@ class Case:
         return np.asarray(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
 
     def correct(self, constants: Constants) -> bool:
-        """Tell whether the right option is chosen."""
+        """Tell whether the right option is chosen; the threshold is that of the selective mode."""
         threshold, temperature = constants
-        return int(self.log_probabilities(threshold, np.array([temperature])).argmax()) == self.right
+        if self.cell[0] is Mode.GENERAL:
+            threshold = GENERAL_THRESHOLD
+        return self.chosen(threshold, temperature) == self.right
+
+    def chosen(self, threshold: float, temperature: float) -> int:
+        """Return the option that is chosen."""
+        return int(self.log_probabilities(threshold, np.array([temperature])).argmax())
 
 
 def transcript_of(meta: dict[str, Any], mode: Mode) -> Transcript:
@@ -114,7 +125,8 @@ def cases_of(answerer: ExtractiveAnswerer, metas: Sequence[dict[str, Any]]) -> t
 
 
 def fit(cases: Sequence[Case]) -> Constants:
-    """Return the threshold and temperature that make the right options most likely."""
+    """Return the threshold and temperature that make the right options of the selective mode most likely."""
+    cases = [case for case in cases if case.cell[0] is Mode.SELECTIVE]
     losses = np.array(
         [[-case.log_probabilities(t, TEMPERATURES)[:, case.right] for case in cases] for t in THRESHOLDS]
     ).mean(axis=1)
@@ -156,6 +168,31 @@ def report(cases: Sequence[Case], seconds_each: float) -> Table:
     return table
 
 
+def foreign_cases(answerer: ExtractiveAnswerer, metas: Sequence[dict[str, Any]]) -> list[Case]:
+    """Ask each scene what the next one answers, in general mode: the right option says "I don't know"."""
+    cases = []
+    for meta, other in zip(metas, [*metas[1:], metas[0]], strict=True):
+        transcript = transcript_of(meta, Mode.GENERAL)
+        for question, speaker, _ in questions_of(other):
+            unknown, evidence = question.dont_know or 0, np.array(answerer.evidence(question, transcript))
+            cases.append(Case(meta["id"], (Mode.GENERAL, speaker), evidence, unknown, unknown))
+    return cases
+
+
+def report_general(cases: Sequence[Case], foreign: Sequence[Case]) -> Table:
+    """Return the table of what a threshold of the general mode does."""
+    table = Table(title="general mode: answered rightly, and questions about another scene declined")
+    for heading in ("general_threshold", "answered rightly", "declined"):
+        table.add_column(heading, justify="right")
+    own = [case for case in cases if case.cell[0] is Mode.GENERAL]
+    for threshold in GENERAL_THRESHOLDS:
+        shares = (
+            np.mean([case.chosen(threshold, TEMPERATURE) == case.right for case in each]) for each in (own, foreign)
+        )
+        table.add_row(f"{threshold}", *(f"{share:.1%}" for share in shares))
+    return table
+
+
 def _ranges(constants: Sequence[Constants]) -> str:
     return ", ".join(f"{min(values)}-{max(values)}" for values in zip(*constants, strict=True))
 
@@ -170,11 +207,13 @@ def main() -> int:
         return 2
     try:
         metas = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-        table = report(*cases_of(load(), metas))
+        answerer = load()
+        cases, seconds_each = cases_of(answerer, metas)
+        tables = report(cases, seconds_each), report_general(cases, foreign_cases(answerer, metas))
     except (ValueError, OSError, CascadeError) as error:
         print(f"answering.py: {error}", file=sys.stderr)
         return 2
-    Console(markup=False, emoji=False).print(table)
+    Console(markup=False, emoji=False).print(*tables)
     return 0
 
 

@@ -866,6 +866,7 @@ class ExtractiveSettings(AnswererSettings):
     extra = "ondevice"
     use: Literal["extractive"]
     threshold: float = Field(extractive.THRESHOLD, ge=0, le=1)
+    general_threshold: float = Field(extractive.GENERAL_THRESHOLD, ge=0, le=1)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -874,7 +875,7 @@ class ExtractiveSettings(AnswererSettings):
 
     def load(self) -> Answerer:
         """Load the word embeddings."""
-        return extractive.load(threshold=self.threshold)
+        return extractive.load(threshold=self.threshold, general_threshold=self.general_threshold)
 
 
 class PriceSettings(BaseModel):

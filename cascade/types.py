@@ -334,6 +334,11 @@ class Transcript:
         return tuple(item for item in self.items if isinstance(item, Withheld))
 
     @property
+    def is_of_everyone(self) -> bool:
+        """Whether all who were heard were admitted, as the general mode does without `always`."""
+        return not self.withheld and all(one.admission.mode is Mode.GENERAL for one in self.utterances)
+
+    @property
     def text(self) -> str:
         """All admitted text, one utterance a line, without placeholders."""
         return "\n".join(utterance.text for utterance in self.utterances)

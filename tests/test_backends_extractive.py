@@ -6,6 +6,7 @@ import sys
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ from cascade.types import (
 ROOT = Path(__file__).resolve().parents[1]
 SCENES = ROOT.parent / "shared" / "scenes"
 ADMISSION = Admission(Mode.GENERAL, AdmitReason.GENERAL_MODE, 1.0, 0.5)
+GATED = Admission(Mode.SELECTIVE, AdmitReason.MAIN_SPEAKER, 1.0, 0.5)
 
 
 def transcript(*said: str | tuple[str, str]) -> Transcript:
@@ -122,7 +124,38 @@ def test_the_answer_does_not_depend_on_the_order_of_options(fake: ExtractiveAnsw
 
 
 def test_a_higher_threshold_says_i_dont_know_more_often() -> None:
-    assert ExtractiveAnswerer(bag_of_words, threshold=0.99).answer(WHO, TRIP).outcome is Outcome.DONT_KNOW
+    assert ExtractiveAnswerer(bag_of_words, general_threshold=0.99).answer(WHO, TRIP).outcome is Outcome.DONT_KNOW
+    assert ExtractiveAnswerer(bag_of_words, threshold=0.99).answer(WHO, gated(TRIP)).outcome is Outcome.DONT_KNOW
+
+
+def gated(heard: Transcript) -> Transcript:
+    """Make it one of the selective mode."""
+    return Transcript.of(replace(said, admission=GATED) for said in heard.utterances)
+
+
+MISHEARD = question_of("Who bought the house?", ["Uncle Robert", "Brother Daniel", "Nobody", "I don't know"])
+
+
+def test_where_nobody_was_withheld_less_is_needed_for_an_answer(fake: ExtractiveAnswerer) -> None:
+    heard = transcript("My uncle rubber took the train past a house yesterday evening.")
+    evidence = fake.evidence(MISHEARD, gated(heard))
+    assert evidence[3] == extractive.THRESHOLD > evidence[0] > fake.evidence(MISHEARD, heard)[3]
+    assert fake.answer(MISHEARD, heard).choice == 0
+    assert fake.answer(MISHEARD, gated(heard)).outcome is Outcome.DONT_KNOW
+
+
+@pytest.mark.parametrize("reason", [WithholdReason.BYSTANDER, WithholdReason.GATE_ERROR])
+def test_what_was_withheld_may_hold_the_answer_in_general_mode_too(
+    fake: ExtractiveAnswerer, reason: WithholdReason
+) -> None:
+    heard = transcript("My uncle rubber took the train past a house yesterday evening.")
+    kept = Withheld(Span(seconds(1), seconds(2)), "speaker_2", reason, 0.1, 0.5)
+    assert fake.answer(MISHEARD, Transcript.of([*heard.items, kept])).outcome is Outcome.DONT_KNOW
+
+
+def test_what_nobody_speaks_of_is_not_known_in_general_mode_either(answerer: ExtractiveAnswerer) -> None:
+    question = question_of("What is the diagnosis?", ["Asthma", "Diabetes", "I do not have an answer", "Migraine"])
+    assert answerer.answer(question, TRIP).outcome is Outcome.DONT_KNOW
 
 
 @pytest.mark.parametrize(
@@ -191,7 +224,8 @@ def test_an_empty_transcript_answers_nothing(fake: ExtractiveAnswerer) -> None:
 
 def test_withheld_spans_change_nothing(fake: ExtractiveAnswerer) -> None:
     gap = Withheld(Span(seconds(2), seconds(4)), "speaker_1", WithholdReason.BYSTANDER)
-    assert fake.answer(WHO, Transcript.of([*TRIP.items, gap])) == fake.answer(WHO, TRIP)
+    heard = gated(TRIP)
+    assert fake.answer(WHO, Transcript.of([*heard.items, gap])) == fake.answer(WHO, heard)
 
 
 def test_a_sentence_that_a_turn_border_cut_is_whole_again(fake: ExtractiveAnswerer) -> None:
@@ -371,7 +405,8 @@ def test_accuracy_on_perfect_transcripts(answerer: ExtractiveAnswerer) -> None:
             )
             for item in meta["questions"]:
                 hidden = mode is Mode.SELECTIVE and item["speaker"] == "bystander"
-                chosen = answerer.answer(question_of(item["question"], item["options"]), heard).text
+                asked = heard if mode is Mode.GENERAL else gated(heard)
+                chosen = answerer.answer(question_of(item["question"], item["options"]), asked).text
                 right.setdefault((mode, item["speaker"]), []).append(
                     chosen == (item["idk_answer"] if hidden else item["answer"])
                 )

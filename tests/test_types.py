@@ -7,6 +7,7 @@ import itertools
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -203,6 +204,15 @@ def test_a_transcript_is_in_time_order() -> None:
     assert transcript.text == "first\nlater"
     assert transcript.withheld == (withheld,)
     assert [utterance.text for utterance in transcript.utterances] == ["first", "later"]
+
+
+def test_a_transcript_is_of_everyone_where_nobody_was_withheld() -> None:
+    general = Admission(Mode.GENERAL, AdmitReason.GENERAL_MODE, 0.2, 0.5)
+    main = Utterance(Span(0, 5), "main", "hello", (), replace(ADMISSION, mode=Mode.GENERAL))
+    other = Utterance(Span(5, 9), "speaker_2", "hi", (), general)
+    assert Transcript.of([main, other]).is_of_everyone
+    assert not Transcript.of([main, replace(other, admission=ADMISSION)]).is_of_everyone
+    assert not Transcript.of([main, Withheld(Span(5, 9), "speaker_2", WithholdReason.BYSTANDER)]).is_of_everyone
 
 
 @pytest.mark.parametrize(
