@@ -9,8 +9,8 @@ For each option, the evidence is the best of all windows of one, two or three se
     match     half the cosine of (question + option) and the window, half the share of the option's words in the window
     evidence  match x (1 - QUESTION_WEIGHT + QUESTION_WEIGHT x cosine of the question and the window)
 
-"I don't know" has the evidence `threshold`, or `general_threshold` where nobody was withheld: there a question about the
-recording has its answer, if need be in words that were misheard. A softmax over all of it gives the probabilities.
+"I don't know" has the evidence `threshold`, or `general_threshold` where nobody was withheld: there a question about
+the recording has its answer, if need be in words that were misheard. A softmax over all of it gives the probabilities.
 
 An open question is answered by the sentence with the highest half cosine, half share of the question's words, plus a
 little if it holds the kind of thing that is asked for, a time or a number.
