@@ -153,7 +153,10 @@ def examine(
     states = {name: glance(manifest, root=root) for name, manifest in models.items()}
     estimate = _estimate(config, models, recordings) if recordings else None
     return Report(
-        rows=tuple(_row(stage, {name: worst(states[name]) for name in stage.models}) for stage in config.stages),
+        rows=tuple(
+            _row(stage, {name: worst(states[name]) for name in stage.models})
+            for stage in (*config.stream, *config.stages[len(config.stream) :])
+        ),
         versions={
             "cascade": cascade.__version__,
             "python": platform.python_version(),

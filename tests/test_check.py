@@ -56,8 +56,10 @@ def test_the_lookahead_is_that_of_the_loaded_stages(pause_s: float) -> None:
         assert settings.lookahead_s == (None if lookahead is None else lookahead / SAMPLE_RATE)
 
 
-def test_the_chains_lookahead_is_the_loaded_cascades() -> None:
-    assert examine(CONFIG).lookahead_s == pytest.approx((Cascade.load(CONFIG).lookahead or 0) / SAMPLE_RATE)
+@pytest.mark.parametrize("name", ["ondevice.yaml", "foreground.yaml"])
+def test_the_chains_lookahead_is_the_loaded_cascades(name: str) -> None:
+    config = load_config(name)
+    assert examine(config).lookahead_s == pytest.approx((Cascade.load(config).lookahead or 0) / SAMPLE_RATE)
 
 
 def test_one_stage_that_needs_the_whole_recording_makes_the_chain_need_it() -> None:
