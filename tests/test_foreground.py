@@ -143,7 +143,7 @@ def test_cutting_changes_nothing(positions: list[int]) -> None:
 @settings(max_examples=20, deadline=None)
 def test_sources_add_up_to_the_mixture_and_cover_it_once(n_samples: int, seed: int) -> None:
     audio = noise(n_samples, seed)
-    for network in (low_and_high, turning, in_parts(0.1, 0.2), in_parts(3.0, -2.0)):
+    for network in (low_and_high, turning, in_parts(0.1, 0.2), in_parts(3.0, 0.9)):
         sources = sources_of(audio, network)
         np.testing.assert_allclose(sources.sum(axis=0), audio, atol=2e-7)
 
@@ -314,7 +314,7 @@ def test_what_is_no_number_is_not_separated_and_both_are_silent_there(wrong: flo
     np.testing.assert_allclose(sources[:, seconds(10.5) + FADE :], clean[:, seconds(10.5) + FADE :], atol=1e-6)
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -1e5, 1e38])
 def test_where_the_network_fails_both_are_silent_and_it_is_said_once(
     wrong: float, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -336,8 +336,26 @@ def test_where_the_network_fails_both_are_silent_and_it_is_said_once(
     np.testing.assert_array_equal(sources[:, 4 * HOP + FADE :], clean[:, 4 * HOP + FADE :])
     (said,) = caplog.messages
     assert said == (
-        "the separation network gave what is no number, first around 3.0 s: foreground and background are silent there"
+        "what the separation network gave, first around 3.0 s, is no part of what is heard: foreground and background "
+        "are silent there"
     )
+
+
+@pytest.mark.parametrize(("background", "fails"), [(0.5, False), (1.9, False), (-0.05, False), (-0.5, True), (3, True)])
+def test_what_makes_the_mixture_louder_when_it_is_taken_away_was_no_part_of_it(background: float, fails: bool) -> None:
+    """A network that gives the bystander with the wrong sign, or too loud, would make a bystander louder."""
+    audio = noise(seconds(5))
+    sources = sources_of(audio, in_parts(1.0, background))
+    if fails:
+        assert not sources.any()
+    else:
+        np.testing.assert_allclose(sources[BACKGROUND], background * audio, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [1e38, 1e300])
+def test_what_is_too_large_for_a_sample_is_none(wrong: float) -> None:
+    sources = sources_of(noise(seconds(5)), lambda spectra: np.full((1, 2, *spectra.shape[1:]), wrong))
+    assert not sources.any()
 
 
 def test_a_foreground_that_is_no_number_does_no_harm() -> None:
