@@ -27,10 +27,13 @@ from cascade.foreground import (
     Foreground,
     Network,
     Spectra,
+    power,
     separate,
+    speech_power,
     to_samples,
     to_spectra,
 )
+from cascade.separation import active_level_db
 from cascade.speech import FRAME
 from cascade.types import AudioChunk, Samples, SeparatedChunk, Span, seconds
 
@@ -253,6 +256,30 @@ def test_the_network_hears_speech_at_the_level_of_the_loudest_so_far() -> None:
 def test_the_level_does_not_change_what_comes_out() -> None:
     audio = noise(seconds(7))
     np.testing.assert_allclose(sources_of(audio * np.float32(0.01)), sources_of(audio) * 0.01, atol=1e-7)
+
+
+@pytest.mark.parametrize("heard_as_speech", [True, False])
+def test_a_slammed_door_does_not_make_the_speech_after_it_quiet(heard_as_speech: bool) -> None:
+    """Else the main speaker would be taken for somebody far away, for minutes."""
+    audio = noise(seconds(12), level=0.03)
+    door = slice(seconds(1), seconds(1.2))
+    audio[door] = noise(seconds(0.2), level=0.9).clip(-1, 1)
+    asked, alone = Asked(), Asked()
+    sources_of(audio, asked, always if heard_as_speech else lambda frame: float(np.abs(frame).max() < 0.5))
+    sources_of(noise(seconds(12), level=0.03), alone)
+    assert alone.levels[-2] == pytest.approx(1, rel=0.05)
+    assert asked.levels[-2] >= (0.5 if heard_as_speech else 0.7)
+
+
+def test_a_bang_is_no_speech_and_a_loud_word_is() -> None:
+    quiet, loud_word, bang = (noise(FRAME, level=level) for level in (0.02, 0.05, 0.9))
+    for beside, times in ((loud_word, 1.0), (bang, 0.1)):
+        speech = [*[quiet] * 20, *[beside] * 4]
+        window = np.concatenate(speech)
+        assert speech_power(window, speech) <= 10 ** (active_level_db(window) / 10) * times
+        assert 10 * np.log10(speech_power(window, speech) / power(quiet)) < 8
+    assert speech_power(window, []) == pytest.approx(10 ** (active_level_db(window) / 10))
+    assert speech_power(window, [np.zeros(FRAME, np.float32)]) == speech_power(window, [])
 
 
 def test_what_is_nearly_silent_is_not_made_loud() -> None:

@@ -296,7 +296,8 @@ def test_the_parts_cover_a_piece_once_and_what_is_cut_out_is_not_in_the_foregrou
     assert (parts[0].start, parts[-1].end) == (span.start, span.end)
     assert all(one.end == two.start for one, two in itertools.pairwise(parts))
     for part in parts[1:-1]:
-        assert len(part) >= LOUD_OVERLAP or is_in_foreground(turn, part) or part.end == span.end
+        soft = np.square(source[part.start - START : part.end - START]).mean() < 0.01
+        assert len(part) >= LOUD_OVERLAP or is_in_foreground(turn, part) or part.end == span.end or soft
     lacking = [part for part in parts if not is_in_foreground(turn, part)] if len(parts) > 1 else []
     for part in lacking:
         assert np.square(source[part.start - START : part.end - START]).mean() < 0.26

@@ -643,7 +643,9 @@ def test_a_failure_on_the_enrolment_quotes_nothing(config: CascadeConfig, tmp_pa
         return lambda mode: Failing(make(mode), bool, False)
 
     first = config.stream[0].use
-    with pytest.raises(BackendError, match=f"^the stage '{first}' failed with RuntimeError at test_privacy.py") as error:
+    with pytest.raises(
+        BackendError, match=f"^the stage '{first}' failed with RuntimeError at test_privacy.py"
+    ) as error:
         load_stages(config.with_enrolment([ENROLMENT.write(tmp_path / "me.wav")]), Mode.SELECTIVE, load)
     assert error.value.__cause__ is None
     assert error.value.__context__ is None

@@ -60,6 +60,13 @@ def test_a_split_that_is_there_is_kept(tmp_path: Path) -> None:
     assert rooms.main(arguments, fail) == 0
 
 
+def test_what_is_no_split_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test.npz").write_text("mine")
+    assert rooms.main(["--out", str(tmp_path)], falling) == 2
+    assert "test.npz isn't a file of rooms: remove it" in capsys.readouterr().err
+    assert (tmp_path / "test.npz").read_text() == "mine"
+
+
 def test_a_missing_package_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(room: Room, position: tuple[float, float], distance_m: float) -> Impulse:
         raise ModuleNotFoundError(name="pyroomacoustics")
