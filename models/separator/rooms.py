@@ -81,7 +81,7 @@ def make_rooms(split: Split, count: int, seed: int, respond: Respond, out: Path)
         OSError: The file can't be written.
     """
     path = out / f"{split}.npz"
-    if path.is_file() and count_rooms(path) >= count:
+    if path.is_file() and len(read_rooms(out, split).near) >= count:
         return
     rooms = []
     for number in range(count):
@@ -96,16 +96,6 @@ def write_rooms(path: Path, responses: Responses) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, near=responses[:, :NEAR], far=responses[:, NEAR:])
     write_whole(path, buffer.getvalue())
-
-
-def count_rooms(path: Path) -> int:
-    """How many rooms a split's file holds.
-
-    Raises:
-        ValueError: It isn't such a file.
-        OSError: It can't be read.
-    """
-    return len(read_rooms(path.parent, path.stem).near)
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
