@@ -388,12 +388,15 @@ def _estimate(config: CascadeConfig, models: Mapping[str, Manifest], recordings:
     lengths = [announced_duration_s(recording) or 0.0 for recording in recordings]
     audio_s, longest_s = sum(lengths), max(lengths)
     time_s, memory, unmeasured = 0.0, dict[str, int](), list[str]()
+    counted = set[tuple[str, str]]()
     for device, manifest in _used(config, models):
         needs = _needs(manifest, device)
         if needs is None or needs.rtf is None:
             unmeasured.append(f"{manifest.name} on {device}")
         if needs is not None:
             time_s += (needs.rtf or 0.0) * audio_s
+        if needs is not None and (device, manifest.name) not in counted:  # most of it is there once for all stages
+            counted.add((device, manifest.name))
             taken = needs.memory + round(needs.memory_per_hour * longest_s / 3600)
             memory[device] = memory.get(device, 0) + taken
     unmeasured += [

@@ -28,6 +28,7 @@ from cascade.overlap import (
     OverlapPolicy,
     foreground_parts,
     is_in_foreground,
+    is_separated,
     source_turn,
     stretches,
     with_source,
@@ -515,19 +516,29 @@ class MainSpeaker:
         """Return the samples of a part of a turn that go on."""
         return _cut(turn.source if self._is_of_foreground(turn) else turn.samples, turn, span)
 
+    def _handed_of_anyone(self, turn: SpeakerTurn, span: Span) -> Samples:
+        """Return the same where everyone is admitted: the mixture, then, where separation failed."""
+        failed = self._is_of_foreground(turn) and not is_separated(turn, span)
+        return _cut(turn.samples, turn, span) if failed else self._handed(turn, span)
+
+    def _comes_behind(self, turn: SpeakerTurn, span: Span) -> bool:
+        """Tell whether whom the mixture tells of in a part of a turn comes with a turn of the background."""
+        return self._is_elsewhere(turn, span) and is_separated(turn, span)
+
     def _other(
         self, turn: SpeakerTurn, span: Span, reason: WithholdReason, evidence: float
     ) -> list[AdmittedTurn | Withheld]:
         """Withhold what is not the main speaker's, or admit it labelled, where the mode admits everyone.
 
-        What is not in the foreground comes with a turn of the background, then: it is not admitted twice.
+        What is not in the foreground comes with a turn of the background, then: it is not admitted twice. Where
+        separation failed, neither has it, and the mixture goes on: nothing of what everybody may hear is lost.
         """
         if self._mode is Mode.SELECTIVE or self._settings.always:
             return [Withheld(span, turn.speaker, reason, evidence, self._settings.threshold)]
-        if self._is_elsewhere(turn, span):
+        if self._comes_behind(turn, span):
             return []
         admission = Admission(self._mode, AdmitReason.GENERAL_MODE, evidence, self._settings.threshold)
-        return [AdmittedTurn(span, turn.speaker, self._handed(turn, span), admission)]
+        return [AdmittedTurn(span, turn.speaker, self._handed_of_anyone(turn, span), admission)]
 
     def _why_not(self, turn: SpeakerTurn) -> WithholdReason | None:
         """Return the reason for withholding a turn without looking into it, None if there is none."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from cascade.diarization import HEARD, HOP, LOUD_OVERLAP, SURROUNDINGS, is_audible, level_db
 from cascade.evidence import FRAME
+from cascade.foreground import LOUDER
 from cascade.separation import Encoder
 from cascade.types import Samples, Span, SpeakerTurn, Vector, seconds, united
 
@@ -119,14 +120,17 @@ def foreground_parts(turn: SpeakerTurn, span: Span) -> list[Span]:
     """Cut a part of a turn where, for LOUD_OVERLAP, the foreground is audible and yet not most of what is heard.
 
     There it may hold somebody whom the mixture drowns, if the network took one for the other. Where it is soft beside
-    the rest of it, as in a pause of the main speaker's, nothing is cut.
+    the rest of it, as in a pause of the main speaker's, nothing is cut. It is cut, too, where the foreground cannot be
+    a part of the mixture: nothing of it, as where separation failed, or more than all.
     """
     cells = [Span(start, min(start + HOP, span.end)) for start in range(span.start, span.end, HOP)]
     source, mixture = (
         np.array([_power(sound[_place(turn, cell)]) for cell in cells]) for sound in (turn.source, turn.samples)
     )
-    least = HEARD * source.sum() / max(1, len(cells))
-    lacking = united(itertools.compress(cells, (source >= least) & (source < MOSTLY * mixture)))
+    heard = source >= HEARD * source.sum() / max(1, len(cells))
+    wrong = heard & ((source < MOSTLY * mixture) | (source > LOUDER * mixture))
+    failed = (source == 0) & (mixture > 0)
+    lacking = united(itertools.compress(cells, wrong | failed))
     edges = {edge for one in lacking if len(one) >= LOUD_OVERLAP for edge in (one.start, one.end)}
     return [Span(*pair) for pair in itertools.pairwise(sorted({span.start, span.end, *edges}))]
 
@@ -137,11 +141,26 @@ def is_in_foreground(turn: SpeakerTurn, span: Span) -> bool:
     Raises:
         ValueError: The turn has no source.
     """
+    source, mixture = _powers(turn, span)
+    return MOSTLY * mixture <= source <= LOUDER * mixture
+
+
+def is_separated(turn: SpeakerTurn, span: Span) -> bool:
+    """Tell whether the source of a part of a turn can be a part of the mixture: some of it, and not more than all.
+
+    Raises:
+        ValueError: The turn has no source.
+    """
+    source, mixture = _powers(turn, span)
+    return source <= LOUDER * mixture and (source > 0 or mixture == 0)
+
+
+def _powers(turn: SpeakerTurn, span: Span) -> tuple[float, float]:
+    """Return the energy of source and mixture in a part of a turn; not finite where they are not."""
     if len(turn.source) != len(turn.samples):
         raise ValueError("a turn without a source has no foreground")
     place = _place(turn, span)
-    source, mixture = turn.source[place], turn.samples[place]
-    return bool(np.isfinite(source).all()) and _power(source) >= MOSTLY * _power(mixture)
+    return _power(turn.source[place]), _power(turn.samples[place])
 
 
 def _power(samples: Samples) -> float:

@@ -272,13 +272,14 @@ def load_stages(
     """Return the name and the maker of each stage in the stream; another `load` can hand in other models."""
     stages: list[tuple[str, StageMaker]] = []
     for settings in config.stream:
-        before = partial(_chain_of, tuple(make for _, make in stages), mode)
+        before = partial(_chain_of, tuple(stages), mode)
         stages.append((settings.use, load(settings, before)))
     return stages
 
 
-def _chain_of(makers: Sequence[StageMaker], mode: Mode) -> Chain:
-    return Chain([make(mode) for make in makers])
+def _chain_of(stages: Sequence[tuple[str, StageMaker]], mode: Mode) -> Chain:
+    """Return fresh stages; one that fails, as on an enrolment, quotes nothing."""
+    return Chain([_Metered(name, make(mode), time.perf_counter, lambda _, item: None) for name, make in stages])
 
 
 class Cascade:
@@ -318,7 +319,7 @@ class Cascade:
     @property
     def lookahead(self) -> int | None:
         """Samples of audio after a turn's end that its text depends on; None: the whole recording."""
-        return _chain_of([make for _, make in self._stages], self._mode).lookahead
+        return _chain_of(self._stages, self._mode).lookahead
 
     def open(self) -> Listening:
         """Begin a new stream; ask() then answers from it."""

@@ -58,6 +58,13 @@ class SpeechFrames:
             self._speech.popleft()
         return bool(self._speech) and self._speech[0] * FRAME < span.end
 
+    def frames_in(self, span: Span) -> list[Span]:
+        """Return the frames that were heard and hold speech, as far as they reach into a span; see any_in."""
+        if not self.any_in(span):
+            return []
+        frames = (Span(index * FRAME, (index + 1) * FRAME) for index in self._speech)
+        return [frame & span for frame in frames if frame.overlaps(span)]
+
     def _hear(self, frame: Samples) -> None:
         # What is no number would stay in the detector's state, and it would hear no speech ever after.
         if np.isfinite(frame).all() and self._detect(frame) > SPEECH_THRESHOLD:

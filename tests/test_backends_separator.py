@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -118,7 +119,14 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none.onnx") == (
         f"{tmp_path / 'none.onnx'} cannot be read (No such file or directory){EXPECTED}"
     )
-    assert refusal(tmp_path).startswith(f"{tmp_path} cannot be read (Is a directory); expected")
+
+
+def test_what_is_no_file_is_refused_unopened(tmp_path: Path) -> None:
+    """To open a pipe waits for whoever writes into it."""
+    pipe = tmp_path / "pipe.onnx"
+    os.mkfifo(pipe)
+    for path in (tmp_path, pipe):
+        assert refusal(path) == f"{path} is no file{EXPECTED}"
 
 
 def test_only_the_file_is_read(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from cascade.check import Report, examine, unheard
 from cascade.config import CascadeConfig, load_config
 from cascade.errors import ModelError
 from cascade.machine import Gpu, Machine
-from cascade.manifests import manifests
+from cascade.manifests import manifests, models_of
 from cascade.output.enrolments import EncoderVersion, Enrolments, KeptEnrolment
 from cascade.pipeline import Cascade, load_stages
 from cascade.settings import AnswererSettings, ForegroundSettings, OpenAISettings, StreamSettings
@@ -525,6 +525,16 @@ def test_a_recording_that_is_too_long_for_the_memory_is_a_problem(recording: Pat
         "the recordings need about 11.71 GB of memory on cuda, which has 8.00 GB; "
         "hear shorter recordings, or configure smaller models"
     )
+
+
+def test_a_model_that_two_stages_use_takes_its_memory_once(recording: Path) -> None:
+    """The speech detector of `foreground` and of `online_clustering`."""
+    models = models_of(SEPARATED)
+    estimate = examine(SEPARATED, [recording]).estimate
+    assert estimate is not None
+    assert sum(stage.models.count("silero-vad-v6") for stage in SEPARATED.stages) == 2
+    expected = sum(needs.memory for manifest in models.values() for needs in manifest.needs if needs.device == "cpu")
+    assert estimate.memory == {"cpu": expected}
 
 
 def test_without_recordings_nothing_is_estimated() -> None:

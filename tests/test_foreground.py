@@ -27,10 +27,13 @@ from cascade.foreground import (
     Foreground,
     Network,
     Spectra,
+    power,
     separate,
+    speech_power,
     to_samples,
     to_spectra,
 )
+from cascade.separation import active_level_db
 from cascade.speech import FRAME
 from cascade.types import AudioChunk, Samples, SeparatedChunk, Span, seconds
 
@@ -143,7 +146,7 @@ def test_cutting_changes_nothing(positions: list[int]) -> None:
 @settings(max_examples=20, deadline=None)
 def test_sources_add_up_to_the_mixture_and_cover_it_once(n_samples: int, seed: int) -> None:
     audio = noise(n_samples, seed)
-    for network in (low_and_high, turning, in_parts(0.1, 0.2), in_parts(3.0, -2.0)):
+    for network in (low_and_high, turning, in_parts(0.1, 0.2), in_parts(3.0, 0.9)):
         sources = sources_of(audio, network)
         np.testing.assert_allclose(sources.sum(axis=0), audio, atol=2e-7)
 
@@ -255,6 +258,30 @@ def test_the_level_does_not_change_what_comes_out() -> None:
     np.testing.assert_allclose(sources_of(audio * np.float32(0.01)), sources_of(audio) * 0.01, atol=1e-7)
 
 
+@pytest.mark.parametrize("heard_as_speech", [True, False])
+def test_a_slammed_door_does_not_make_the_speech_after_it_quiet(heard_as_speech: bool) -> None:
+    """Else the main speaker would be taken for somebody far away, for minutes."""
+    audio = noise(seconds(12), level=0.03)
+    door = slice(seconds(1), seconds(1.2))
+    audio[door] = noise(seconds(0.2), level=0.9).clip(-1, 1)
+    asked, alone = Asked(), Asked()
+    sources_of(audio, asked, always if heard_as_speech else lambda frame: float(np.abs(frame).max() < 0.5))
+    sources_of(noise(seconds(12), level=0.03), alone)
+    assert alone.levels[-2] == pytest.approx(1, rel=0.05)
+    assert asked.levels[-2] >= (0.5 if heard_as_speech else 0.7)
+
+
+def test_a_bang_is_no_speech_and_a_loud_word_is() -> None:
+    quiet, loud_word, bang = (noise(FRAME, level=level) for level in (0.02, 0.05, 0.9))
+    for beside, times in ((loud_word, 1.0), (bang, 0.1)):
+        speech = [*[quiet] * 20, *[beside] * 4]
+        window = np.concatenate(speech)
+        assert speech_power(window, speech) <= 10 ** (active_level_db(window) / 10) * times
+        assert 10 * np.log10(speech_power(window, speech) / power(quiet)) < 8
+    assert speech_power(window, []) == pytest.approx(10 ** (active_level_db(window) / 10))
+    assert speech_power(window, [np.zeros(FRAME, np.float32)]) == speech_power(window, [])
+
+
 def test_what_is_nearly_silent_is_not_made_loud() -> None:
     asked = Asked()
     sources_of(noise(seconds(4), level=1e-6), asked)
@@ -314,7 +341,7 @@ def test_what_is_no_number_is_not_separated_and_both_are_silent_there(wrong: flo
     np.testing.assert_allclose(sources[:, seconds(10.5) + FADE :], clean[:, seconds(10.5) + FADE :], atol=1e-6)
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -1e5, 1e38])
 def test_where_the_network_fails_both_are_silent_and_it_is_said_once(
     wrong: float, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -336,8 +363,26 @@ def test_where_the_network_fails_both_are_silent_and_it_is_said_once(
     np.testing.assert_array_equal(sources[:, 4 * HOP + FADE :], clean[:, 4 * HOP + FADE :])
     (said,) = caplog.messages
     assert said == (
-        "the separation network gave what is no number, first around 3.0 s: foreground and background are silent there"
+        "what the separation network gave, first around 3.0 s, is no part of what is heard: foreground and background "
+        "are silent there"
     )
+
+
+@pytest.mark.parametrize(("background", "fails"), [(0.5, False), (1.9, False), (-0.05, False), (-0.5, True), (3, True)])
+def test_what_makes_the_mixture_louder_when_it_is_taken_away_was_no_part_of_it(background: float, fails: bool) -> None:
+    """A network that gives the bystander with the wrong sign, or too loud, would make a bystander louder."""
+    audio = noise(seconds(5))
+    sources = sources_of(audio, in_parts(1.0, background))
+    if fails:
+        assert not sources.any()
+    else:
+        np.testing.assert_allclose(sources[BACKGROUND], background * audio, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [1e38, 1e300])
+def test_what_is_too_large_for_a_sample_is_none(wrong: float) -> None:
+    sources = sources_of(noise(seconds(5)), lambda spectra: np.full((1, 2, *spectra.shape[1:]), wrong))
+    assert not sources.any()
 
 
 def test_a_foreground_that_is_no_number_does_no_harm() -> None:

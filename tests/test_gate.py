@@ -609,7 +609,7 @@ def test_whose_it_is_the_mixture_tells() -> None:
     assert outcomes(of_foreground().push(in_front(other(0), 1.0))) == [BYSTANDER]
 
 
-@pytest.mark.parametrize("share", [FAR, AWAY, 0.0, math.nan])
+@pytest.mark.parametrize("share", [FAR, AWAY, 0.0, math.nan, 1.2, -20.0])
 def test_who_is_not_in_the_foreground_is_not_verified(share: float) -> None:
     (item,) = of_foreground().push(in_front(turn(0), share))
     assert isinstance(item, Withheld)
@@ -672,6 +672,26 @@ def test_in_general_mode_nobody_is_let_through_twice() -> None:
     assert outcomes(gate.push(in_front(turn(4), NEAR))) == [PASSES]
     assert list(gate.push(in_front(turn(6), FAR))) == []
     assert outcomes(of_foreground(Mode.GENERAL, always=True).push(in_front(other(0), FAR))) == [BYSTANDER]
+
+
+def test_where_separation_failed_for_a_while_nothing_is_let_through_muted() -> None:
+    """A recogniser invents words in silence, and what was said there would be gone without a trace."""
+    one = in_front(turn(0, lasts_s=4), NEAR)
+    one.source[seconds(1) : seconds(3)] = 0
+    items = of_foreground().push(one)
+    assert outcomes(items) == [PASSES, "unverified", PASSES]
+    assert (items[1].span.start_s, items[1].span.duration_s) == (1, 2)
+
+
+@pytest.mark.parametrize("share", [0.0, math.nan, 20.0])
+def test_in_general_mode_the_mixture_stands_in_where_separation_failed(share: float) -> None:
+    """Neither source has what is said there."""
+    for one in (turn(0), other(0)):
+        (item,) = of_foreground(Mode.GENERAL).push(in_front(one, share))
+        assert isinstance(item, AdmittedTurn)
+        assert (item.speaker, item.admission.reason) == (one.speaker, AdmitReason.GENERAL_MODE)
+        np.testing.assert_array_equal(item.samples, one.samples)
+        assert outcomes(of_foreground(Mode.GENERAL, always=True).push(in_front(one, share)))[0] != PASSES
 
 
 def test_nothing_is_learned_of_what_is_not_in_the_foreground() -> None:

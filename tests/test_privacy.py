@@ -35,7 +35,7 @@ from cascade.answering.questions import question_of
 from cascade.audio import open_audio
 from cascade.backends import TELEMETRY_OFF
 from cascade.config import CascadeConfig, load_config
-from cascade.errors import CascadeError
+from cascade.errors import BackendError, CascadeError
 from cascade.evidence import Observation
 from cascade.gate import GateSettings, MainSpeaker, Profile
 from cascade.output.recordings import Heard, write
@@ -620,6 +620,35 @@ def test_where_separation_fails_what_others_speak_over_is_withheld(separating: C
     seen = run(separating, TALKED_OVER, Models(separate=fail))
     assert seen.leaks(TALKED_OVER) == {}
     assert "UNVERIFIED" in seen.transcript
+
+
+@pytest.mark.parametrize("times", [-1.0, -4.0, 20.0, 1e30])
+def test_a_background_that_is_no_part_of_what_is_heard_makes_no_bystander_louder(
+    times: float, run: Run, tmp_path: Path
+) -> None:
+    """What the background leaves of the mixture would hold the bystander more loudly than the mixture does."""
+
+    def wrong(windows: Samples) -> Samples:
+        return Parted(TALKED_OVER)(windows) * np.array([[1.0], [times]], np.float32)
+
+    config = load_config("foreground").with_enrolment([ENROLMENT.write(tmp_path / "me.wav")])
+    seen = run(config, TALKED_OVER, Models(separate=wrong))
+    assert seen.leaks(TALKED_OVER) == {}
+    assert "UNVERIFIED" in seen.transcript
+
+
+def test_a_failure_on_the_enrolment_quotes_nothing(config: CascadeConfig, tmp_path: Path) -> None:
+    def load(settings: StreamSettings, before: Callable[[], Chain]) -> StageMaker:
+        make = Models().load(settings, before)
+        return lambda mode: Failing(make(mode), bool, False)
+
+    first = config.stream[0].use
+    with pytest.raises(
+        BackendError, match=f"^the stage '{first}' failed with RuntimeError at test_privacy.py"
+    ) as error:
+        load_stages(config.with_enrolment([ENROLMENT.write(tmp_path / "me.wav")]), Mode.SELECTIVE, load)
+    assert error.value.__cause__ is None
+    assert error.value.__context__ is None
 
 
 def test_in_general_mode_everyone_comes_through_once_whoever_talks_over_whom(run: Run, tmp_path: Path) -> None:

@@ -218,6 +218,14 @@ def test_two_recordings_are_measured_in_rooms(bank: Path, capsys: pytest.Capture
     assert mean.startswith("mean of 1 ")
     assert evaluate.main([*asked, "--far", str(bank / "no.flac")]) == 2
     assert "no.flac" in capsys.readouterr().err
+    for place in (bank, bank / "none" / "numbers.json"):
+        assert evaluate.main([*asked, "--far", str(bank / "far.flac"), "--json", str(place)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line == f"evaluate.py: --json {place} isn't a file in a folder that is there; name such a one"
+
+
+def test_a_guess_without_the_source_is_worth_a_number() -> None:
+    assert np.isfinite(evaluate.si_sdr(np.zeros_like(MAIN), MAIN))
 
 
 def test_a_scene_without_its_tracks_is_one_line(

@@ -161,3 +161,19 @@ def test_voices_of_test_recordings_are_left_out_of_all_but_the_test(tmp_path: Pa
 def test_an_empty_bank_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"two voices or more for train, got 0: run speech\.py first"):
         mixtures.read_speech([tmp_path], "train")
+
+
+@pytest.mark.parametrize("content", [b"", b"no rooms", b"PK\x03\x04 half of one", "other", "empty"])
+def test_what_are_no_rooms_is_said(content: bytes | str, tmp_path: Path) -> None:
+    path = tmp_path / "train.npz"
+    if content == "other":
+        np.savez(path, near=np.zeros(3))
+    elif content == "empty":
+        np.savez(path, near=np.zeros((0, 2, 8), np.float16), far=np.zeros((0, 4, 8), np.float16))
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"(isn't a file of|holds no) rooms.*: remove it, and run rooms.py") as error:
+        mixtures.read_rooms(tmp_path, "train")
+    assert str(error.value).startswith(str(path))
+    with pytest.raises(ValueError, match=r"there are no rooms for valid, expected .*valid.npz: run rooms.py"):
+        mixtures.read_rooms(tmp_path, "valid")

@@ -66,3 +66,4 @@ def test_an_empty_bank_is_one_line(tmp_path: Path, arguments: list[str], capsys:
     assert pack.main(arguments) == 2
     assert "no speech for train" in capsys.readouterr().err
     assert not (tmp_path / "pack.tar").exists()
+    assert not (tmp_path / ".pack.tar").exists()

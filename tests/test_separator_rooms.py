@@ -48,7 +48,7 @@ def test_what_is_written_is_what_mixtures_read(tmp_path: Path) -> None:
     read = mixtures.read_rooms(tmp_path, "train")
     assert read.near.shape == (3, 2, rooms.N_TAPS)
     assert read.far.shape == (3, 4, rooms.N_TAPS)
-    assert rooms.count_rooms(tmp_path / "valid.npz") == 2
+    assert len(mixtures.read_rooms(tmp_path, "valid").near) == 2
 
 
 def test_a_split_that_is_there_is_kept(tmp_path: Path) -> None:
@@ -58,6 +58,13 @@ def test_a_split_that_is_there_is_kept(tmp_path: Path) -> None:
     arguments = ["--out", str(tmp_path), "--train", "1", "--valid", "1", "--test", "1"]
     assert rooms.main(arguments, falling) == 0
     assert rooms.main(arguments, fail) == 0
+
+
+def test_what_is_no_split_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test.npz").write_text("mine")
+    assert rooms.main(["--out", str(tmp_path)], falling) == 2
+    assert "test.npz isn't a file of rooms: remove it" in capsys.readouterr().err
+    assert (tmp_path / "test.npz").read_text() == "mine"
 
 
 def test_a_missing_package_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """models/separator/train.py and export.py: a run, from its settings to the ONNX file."""
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -254,7 +255,109 @@ def test_a_file_that_is_no_network_is_one_line(tmp_path: Path, capsys: pytest.Ca
         (tmp_path / "mean.pt").write_bytes(content)
         assert export.main([str(tmp_path / "mean.pt"), "--out", str(tmp_path / "out.onnx")]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert line.endswith("isn't a network that train.py wrote: it isn't a file of torch's weights")
+        assert line.endswith(
+            "isn't a network that train.py wrote, RUN/mean.pt: it isn't a whole file of torch's weights"
+        )
+    torch.save(torch.zeros(3), tmp_path / "mean.pt")
+    assert export.main([str(tmp_path / "mean.pt"), "--out", str(tmp_path / "out.onnx")]) == 2
+    assert export.main([str(tmp_path / "none.pt"), "--out", str(tmp_path / "out.onnx")]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"export.py: '{tmp_path / 'none.pt'}' can't be read or written (No such file or directory); mend that, or name "
+        "another place, and start it again"
+    )
+
+
+def test_a_network_of_nothing_takes_no_others_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shape = BandsShape(width=4, layers=1)
+    weights = {name: value * np.nan for name, value in network.build(shape).state_dict().items()}
+    torch.save({"shape": shape.model_dump(), "weights": weights}, tmp_path / "mean.pt")
+    (tmp_path / "out.onnx").write_text("a good one")
+    assert export.main([str(tmp_path / "mean.pt"), "--out", str(tmp_path / "out.onnx")]) == 2
+    assert "out.onnx differs from torch by nan, expected" in capsys.readouterr().err
+    assert (tmp_path / "out.onnx").read_text() == "a good one"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mean.pt", "out.onnx"]
+    out = tmp_path / "foreground" / "bands.onnx"
+    assert export.main([str(tmp_path / "mean.pt"), "--out", str(out)]) == 2
+    assert capsys.readouterr().err == (
+        f"export.py: there is no folder {out.parent} to write bands.onnx into; make it, or name another place\n"
+    )
+
+
+@pytest.mark.parametrize("broken", ["half", "empty", "another's", "of another shape"])
+def test_a_checkpoint_that_is_not_the_runs_is_one_line(
+    broken: str, tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start(tmp_path, data, "--steps", "1") == 0
+    last, mean = tmp_path / "last.pt", (tmp_path / "mean.pt").read_bytes()
+    content = last.read_bytes()
+    if broken == "of another shape":
+        kept = (tmp_path / "settings.yaml").read_text().replace("width: 4", "width: 8")
+        (tmp_path / "settings.yaml").write_text(kept)
+    last.write_bytes({"half": content[: len(content) // 2], "empty": b"", "another's": mean}.get(broken, content))
+    assert start(tmp_path, data, "--steps", "2") == 2
+    assert capsys.readouterr().err == (
+        f"train.py: {last} isn't a checkpoint of the run that {tmp_path / 'settings.yaml'} describes; put back what "
+        "belongs together, or give another RUN, where a new one begins\n"
+    )
+    assert (tmp_path / "mean.pt").read_bytes() == mean
+
+
+def test_a_log_that_was_cut_off_loses_that_line_only(tmp_path: Path, data: Path) -> None:
+    assert start(tmp_path, data, "--steps", "2") == 0
+    log = tmp_path / "log.jsonl"
+    log.write_text(log.read_text()[:-15])
+    before = len(train.read_log(log))
+    assert train.main([str(tmp_path), "--plot", str(tmp_path / "curve.svg")]) == 0
+    assert start(tmp_path, data, "--steps", "3") == 0
+    after = train.read_log(log)
+    assert [line["step"] for line in after if "loss" in line] == [1, 2, 3]
+    assert sum("parameters" in line for line in after) == 2
+    assert len(after) > before
+
+
+@pytest.mark.parametrize("content", ["", '{"step": 0, "wall_s": 0.0}\n', '[1]\n{"loss": 1}\nno JSON\n'])
+def test_where_nothing_was_learnt_there_is_nothing_to_draw(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "log.jsonl").write_text(content)
+    assert train.main([str(tmp_path), "--plot", str(tmp_path / "curve.svg")]) == 2
+    assert capsys.readouterr().err == (
+        f"train.py: {tmp_path / 'log.jsonl'} tells of no step that was learnt; train first, then draw\n"
+    )
+
+
+@pytest.mark.parametrize("option", ["--steps", "--hours"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "many"])
+def test_no_run_is_without_an_end_or_a_step(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        train.parse_arguments(["run", "--plot", "curve.svg", option, value])
+    assert f"expected a number above zero, got '{value}'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_there_is_no_training_on_it(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start(tmp_path, data, "--device", "cuda", "--steps", "1") == 2
+    assert "torch finds no GPU here; leave it out" in capsys.readouterr().err
+
+
+def test_speech_that_cannot_be_read_is_one_line(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    (tmp_path / "data" / "speech" / "valid" / "1.flac").write_text("no flac")
+    assert start(tmp_path / "run", tmp_path / "data", "--steps", "1") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "1.flac' is not a recording that can be decoded" in line
+
+
+def test_where_the_checkpoint_cannot_be_written_the_last_one_stays(tmp_path: Path, data: Path) -> None:
+    path = tmp_path / "last.pt"
+    train.save_whole({"step": 1}, path)
+    before = path.read_bytes()
+    with pytest.raises(OSError, match="o"):
+        train.save_whole({"step": 2}, tmp_path / "none" / "last.pt")
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["last.pt"]
 
 
 def test_onnx_is_not_written_under_another_sort_of_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

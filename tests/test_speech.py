@@ -48,6 +48,17 @@ def test_a_span_holds_speech_where_a_frame_with_some_reaches_into_it() -> None:
     assert not frames.any_in(Span(3 * FRAME, 6 * FRAME))
 
 
+def test_the_frames_in_a_span_are_cut_to_it() -> None:
+    frames, _ = frames_of(loud_in(1, 2, 4))
+    half = FRAME // 2
+    assert frames.frames_in(Span(FRAME + half, 4 * FRAME + half)) == [
+        Span(FRAME + half, 2 * FRAME),
+        Span(2 * FRAME, 3 * FRAME),
+        Span(4 * FRAME, 4 * FRAME + half),
+    ]
+    assert frames.frames_in(Span(3 * FRAME, 4 * FRAME)) == []
+
+
 def test_what_is_behind_a_span_may_still_be_asked_for() -> None:
     frames, _ = frames_of(loud_in(1, 4))
     asked = [frames.any_in(Span(start * FRAME, (start + 1) * FRAME)) for start in range(6)]

@@ -63,6 +63,8 @@ def load(path: Path, *, threads: int = 1) -> SeparatorNetwork:
 
 def check_file(path: Path) -> None:
     """Look whether a file may be a network, without loading it; ModelError says what is wrong."""
+    if path.exists() and not path.is_file():  # to open a pipe would wait for whoever writes into it
+        raise ModelError(f"{path} is no file; {_FIX}")
     try:
         with path.open("rb") as file:
             begin = file.read(len(_BEGIN))

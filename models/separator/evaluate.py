@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from faults import told
 from mixtures import AT_10_DB, Rooms, draw_mixture, read_rooms, read_speech
 
 from corpus import positive  # isort: skip
@@ -97,7 +98,7 @@ def si_sdr(guess: Samples, wanted: Samples) -> float:
     """Scale-invariant signal-to-distortion ratio of (n_samples,), in dB."""
     one, other = guess.astype(np.float64), wanted.astype(np.float64)
     target = other * (one @ other) / (other @ other)
-    return float(10 * np.log10((target @ target) / max(float((one - target) @ (one - target)), 1e-12)))
+    return float(10 * np.log10(max(float(target @ target), 1e-12) / max(float((one - target) @ (one - target)), 1e-12)))
 
 
 def gain_of(mixture: Samples, plain: Samples, adding_up: Samples, wanted: Samples) -> Gain | None:
@@ -379,12 +380,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; returns the exit status (2: the user can mend it)."""
     parsed = parse_arguments(arguments)
     try:
+        if parsed.json and (parsed.json.is_dir() or not parsed.json.parent.is_dir()):
+            raise ValueError(f"--json {parsed.json} isn't a file in a folder that is there; name such a one")
         run_drawn(parsed) if parsed.corpus else run_scenes(parsed)
     except ModuleNotFoundError as error:
         print(f"evaluate.py: {error.name} isn't installed; see the end of evaluate.py --help", file=sys.stderr)
         return 2
     except (ValueError, OSError, CascadeError) as error:
-        print(f"evaluate.py: {error}", file=sys.stderr)
+        print(f"evaluate.py: {told(error)}", file=sys.stderr)
         return 2
     return 0
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import pickle
 import sys
 import warnings
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from faults import load_weights, told
 from network import BandSplit, build, count_parameters
 from sepformer import SepFormer
 from shapes import read_shape
@@ -40,6 +40,7 @@ from cascade.types import SAMPLE_RATE, Samples
 
 OPSET: Final = 17
 LARGEST_DIFFERENCE: Final = 1e-4  # of what was written from torch, as a share of the loudest output
+EXPECTED: Final = "a network that train.py wrote, RUN/mean.pt"
 FRAMES: Final = (251, 100)  # tried in the check
 
 
@@ -50,15 +51,14 @@ def read_network(path: Path) -> BandSplit | SepFormer:
         ValueError: It isn't such a file.
         OSError: It can't be read.
     """
-    try:
-        kept = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
-        raise ValueError(f"{path} isn't a network that train.py wrote: it isn't a file of torch's weights") from error
+    kept = load_weights(path, EXPECTED)
+    if not {"shape", "weights"} <= kept.keys():
+        raise ValueError(f"{path} isn't {EXPECTED}: it holds {', '.join(map(str, kept))}")
     try:
         network = build(read_shape(kept["shape"]))
         network.load_state_dict(kept["weights"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{path} isn't a network that train.py wrote: {' '.join(str(error).split())}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise ValueError(f"{path} isn't {EXPECTED}: {told(error)}") from error
     network.eval()
     return network
 
@@ -116,13 +116,13 @@ def write_onnx(network: BandSplit, path: Path) -> None:
 
 
 def difference(one: Network, other: Network) -> float:
-    """How far two networks are apart on noise, as a share of the loudest output."""
-    rng, furthest = np.random.default_rng(0), 0.0
+    """How far two networks are apart on noise, as a share of the loudest output; NaN where one gives what is none."""
+    rng, furthest = np.random.default_rng(0), np.float32(0)
     for n, n_frames in enumerate(FRAMES, start=1):
         spectra = (10 * rng.standard_normal((n, 2, N_BINS, n_frames))).astype(np.float32)
         own, others = one(spectra), other(spectra)
-        furthest = max(furthest, float(np.abs(own - others).max() / np.abs(own).max()))
-    return furthest
+        furthest = np.maximum(furthest, np.abs(own - others).max() / np.abs(own).max())  # keeps a NaN
+    return float(furthest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +176,48 @@ def write(network: BandSplit | SepFormer, out: Path) -> Network:
     """Write a network in the form in which it is used; returns it, read from there.
 
     Raises:
-        ValueError: That form has another sort of name.
         OSError: It can't be written.
         CascadeError: It can't be read.
     """
-    if isinstance(network, SepFormer) == (out.suffix == ".onnx"):
-        form = "a folder in speechbrain's format" if isinstance(network, SepFormer) else "a file, FILE.onnx"
-        raise ValueError(f"this network becomes {form}; name such a one after --out, got {out}")
     if isinstance(network, SepFormer):
         network.save(out)
         return in_folder(out)
     write_onnx(network, out)
     return separator.load(out)
+
+
+def check_place(network: BandSplit | SepFormer, out: Path) -> None:
+    """Look whether a network can be written there.
+
+    Raises:
+        ValueError: What it becomes has another sort of name, or its folder isn't there.
+    """
+    if isinstance(network, SepFormer) == (out.suffix == ".onnx"):
+        form = "a folder in speechbrain's format" if isinstance(network, SepFormer) else "a file, FILE.onnx"
+        raise ValueError(f"this network becomes {form}; name such a one after --out, got {out}")
+    if not out.parent.is_dir():
+        raise ValueError(f"there is no folder {out.parent} to write {out.name} into; make it, or name another place")
+
+
+def write_checked(network: BandSplit | SepFormer, out: Path) -> float:
+    """Write a network and check it; returns how far it is from torch. A wrong ONNX file takes no other's place.
+
+    Raises:
+        ValueError: It doesn't give what torch gives, or can't be written there.
+        OSError: It can't be written.
+        CascadeError: It can't be read.
+    """
+    check_place(network, out)
+    part = out if isinstance(network, SepFormer) else out.with_name(f".part-{out.name}")
+    try:
+        apart = difference(in_torch(network), write(network, part))
+        if not apart <= LARGEST_DIFFERENCE:
+            raise ValueError(f"{out} differs from torch by {apart:.1e}, expected {LARGEST_DIFFERENCE:.0e} at most")
+        part.replace(out)
+    finally:
+        if part != out:
+            part.unlink(missing_ok=True)
+    return apart
 
 
 def export(parsed: argparse.Namespace) -> dict[str, Any]:
@@ -198,10 +228,7 @@ def export(parsed: argparse.Namespace) -> dict[str, Any]:
         OSError: A file can't be read or written.
         CascadeError: What was written can't be read, or there is no manifest to name it in.
     """
-    network = read_network(parsed.weights)
-    apart = difference(in_torch(network), write(network, parsed.out))
-    if not apart <= LARGEST_DIFFERENCE:
-        raise ValueError(f"{parsed.out} differs from torch by {apart:.1e}, expected {LARGEST_DIFFERENCE:.0e} at most")
+    apart = write_checked(read_network(parsed.weights), parsed.out)
     said = {**asdict(look_at(parsed.out)), "difference": f"{apart:.1e}"}
     if parsed.out.suffix == ".onnx":
         return {**said, "sha256": size_and_sha256(parsed.out)[1], "weights": pin(parsed.out, separator.MODEL)}
@@ -218,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"export.py: {error.name} isn't installed; see the end of export.py --help", file=sys.stderr)
         return 2
     except (ValueError, OSError, CascadeError) as error:
-        print(f"export.py: {error}", file=sys.stderr)
+        print(f"export.py: {told(error)}", file=sys.stderr)
         return 2
     return 0
 

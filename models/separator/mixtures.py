@@ -9,8 +9,11 @@ What is neither foreground nor background in a mixture, noise and what clipping 
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -140,10 +143,23 @@ def read_rooms(folder: Path, split: Split) -> Rooms:
     """Read a split's rooms, as rooms.py writes them.
 
     Raises:
+        ValueError: It isn't such a file, or there is no room in it.
         OSError: The file can't be read.
     """
-    with np.load(folder / f"{split}.npz") as rooms:
-        return Rooms(rooms["near"], rooms["far"])
+    path = folder / f"{split}.npz"
+    if not path.is_file():
+        raise ValueError(f"there are no rooms for {split}, expected {path}: run rooms.py --out {folder} first")
+    try:
+        with np.load(io.BytesIO(path.read_bytes())) as rooms:
+            near, far = rooms["near"], rooms["far"]
+    except (ValueError, TypeError, KeyError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} isn't a file of rooms: {_ANEW}") from error
+    if not (near.ndim == far.ndim == 3 and len(near) == len(far) and near.size and far.size):
+        raise ValueError(f"{path} holds no rooms, near {near.shape} and far {far.shape}: {_ANEW}")
+    return Rooms(near, far)
+
+
+_ANEW: Final = "remove it, and run rooms.py, which makes it anew"
 
 
 # --- how it is drawn ----------------------------------------------------------------------------------

@@ -19,9 +19,10 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 import numpy as np
-from mixtures import BENCHMARKS  # noqa: F401  so that what is in there is found
+from faults import told
+from mixtures import read_rooms
 
-from corpus import Spoken, positive, read_index, to_line  # isort: skip
+from corpus import Split, Spoken, positive, read_index, to_line  # isort: skip
 from mixing import to_opus  # isort: skip
 
 from cascade.audio import read_audio
@@ -42,11 +43,15 @@ def packed_lines(corpora: Sequence[Path], split: str) -> Iterator[tuple[Spoken, 
             yield replace(line, file=str(name)), to_opus(read_audio(corpus / line.file))
 
 
-def first_rooms(path: Path, count: int) -> bytes:
-    """The first so many rooms of a split's file, as such a file."""
-    buffer = io.BytesIO()
-    with np.load(path) as rooms:
-        np.savez_compressed(buffer, allow_pickle=False, near=rooms["near"][:count], far=rooms["far"][:count])
+def first_rooms(folder: Path, split: Split, count: int) -> bytes:
+    """The first so many rooms of a split, as such a file.
+
+    Raises:
+        ValueError: There is none.
+        OSError: The file can't be read.
+    """
+    buffer, rooms = io.BytesIO(), read_rooms(folder, split)
+    np.savez_compressed(buffer, allow_pickle=False, near=rooms.near[:count], far=rooms.far[:count])
     return buffer.getvalue()
 
 
@@ -65,18 +70,21 @@ def contents(corpora: Sequence[Path], rooms: Path, rooms_of: int) -> Iterator[tu
         if not lines:
             raise ValueError(f"no speech for {split} in {', '.join(map(str, corpora))}: run speech.py first")
         yield f"corpus/speech/{split}.jsonl", "".join(map(to_line, lines)).encode()
-        yield f"rooms/{split}.npz", first_rooms(rooms / f"{split}.npz", rooms_of)
+        yield f"rooms/{split}.npz", first_rooms(rooms, split, rooms_of)
 
 
 def pack(corpora: Sequence[Path], rooms: Path, rooms_of: int, out: Path) -> int:
     """Write the pack so that it is there whole or not at all; returns its size in bytes."""
     part = out.with_name(f".{out.name}")
-    with tarfile.open(part, "w") as archive:
-        for name, content in contents(corpora, rooms, rooms_of):
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    part.replace(out)
+    try:
+        with tarfile.open(part, "w") as archive:
+            for name, content in contents(corpora, rooms, rooms_of):
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
     return out.stat().st_size
 
 
@@ -99,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         size = pack(parsed.corpus, parsed.rooms, parsed.rooms_of, parsed.out)
         print(f"{parsed.out}: {size / 2**20:.1f} MiB")
     except (ValueError, OSError, AudioError) as error:
-        print(f"pack.py: {error}", file=sys.stderr)
+        print(f"pack.py: {told(error)}", file=sys.stderr)
         return 2
     return 0
 

@@ -40,7 +40,9 @@ from corpus import (  # noqa: E402
     positive,
     write_whole,
 )
+from faults import told  # noqa: E402
 from mixing import Impulse, Room, impulse_response  # noqa: E402
+from mixtures import read_rooms  # noqa: E402
 
 from cascade.types import seconds  # noqa: E402
 
@@ -75,10 +77,11 @@ def make_rooms(split: Split, count: int, seed: int, respond: Respond, out: Path)
     """Make a split's rooms, unless so many are there.
 
     Raises:
+        ValueError: What is there isn't a split's file.
         OSError: The file can't be written.
     """
     path = out / f"{split}.npz"
-    if path.is_file() and count_rooms(path) >= count:
+    if path.is_file() and len(read_rooms(out, split).near) >= count:
         return
     rooms = []
     for number in range(count):
@@ -93,12 +96,6 @@ def write_rooms(path: Path, responses: Responses) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, near=responses[:, :NEAR], far=responses[:, NEAR:])
     write_whole(path, buffer.getvalue())
-
-
-def count_rooms(path: Path) -> int:
-    """How many rooms a split's file holds."""
-    with np.load(path) as rooms:
-        return len(rooms["near"])
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -124,7 +121,7 @@ def main(arguments: Sequence[str] | None = None, respond: Callable[..., Impulse]
         print(f"rooms.py: {error.name} isn't installed; pip install pyroomacoustics scipy", file=sys.stderr)
         return 2
     except (ValueError, OSError) as error:
-        print(f"rooms.py: {error}", file=sys.stderr)
+        print(f"rooms.py: {told(error)}", file=sys.stderr)
         return 2
     return 0
 

@@ -37,6 +37,7 @@ from corpus import (  # noqa: E402
     positive,
     speak_split,
 )
+from faults import told  # noqa: E402
 from mixing import Described, read_description  # noqa: E402
 from voices import Synthesiser  # noqa: E402
 
@@ -131,7 +132,7 @@ def main(arguments: Sequence[str] | None = None, load: Callable[[Path, int], Syn
         print(f"speech.py: {error.name} isn't installed; the top of benchmarks/voices.py says how", file=sys.stderr)
         return 2
     except (ValueError, OSError) as error:
-        print(f"speech.py: {error}", file=sys.stderr)
+        print(f"speech.py: {told(error)}", file=sys.stderr)
         return 2
     return 0
 

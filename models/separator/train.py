@@ -19,6 +19,7 @@ Gains are means over mixtures, in dB over what the mixture itself is as a guess,
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import signal
@@ -26,6 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -33,6 +35,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
+from faults import load_weights, told
 from mixtures import (
     AT_10_DB,
     PLAIN,
@@ -55,6 +58,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from corpus import natural, positive  # isort: skip
 from mixing import Described, read_description  # isort: skip
+from whole import write_whole  # isort: skip
+
+from cascade.errors import AudioError
 
 SAVE_EVERY_S: Final = 120.0
 VALIDATE_EVERY_S: Final = 900.0
@@ -133,11 +139,13 @@ class Run:
     """A training run in its folder: the network, its optimiser, and where they are."""
 
     def __init__(self, folder: Path, settings: Settings, device: str, threads: int = 1) -> None:
-        """Begin, or go on from the folder's checkpoint.
+        """Begin, or go on from the folder's checkpoint; ValueError if that is another's, or there is no such device.
 
         Each of the threads hears its part of a step's mixtures, and computes in itself alone: of small LSTMs, two such
         parts take 0.24 s on two cores, where torch's own two threads take 0.9 s for the whole and one thread 0.46 s.
         """
+        if device != "cpu" and not torch.cuda.is_available():
+            raise ValueError(f"--device {device} was given, but torch finds no GPU here; leave it out to use the CPU")
         torch.manual_seed(settings.seed)
         self.folder, self.settings, self.device = folder, settings, device
         self.threads, self._pool = threads, ThreadPoolExecutor(threads)
@@ -146,14 +154,21 @@ class Run:
         self.mean = state_of(self.network)
         self.step, self.wall_s = 0, 0.0
         if (folder / "last.pt").is_file():
-            self._load()
+            self._load(folder / "last.pt")
+        end_line(folder / "log.jsonl")
 
-    def _load(self) -> None:
-        kept = torch.load(self.folder / "last.pt", map_location=self.device, weights_only=True)
-        self.network.load_state_dict(kept["network"])
-        for rule, state in zip(self.rules, kept["rules"], strict=True):
-            rule.load_state_dict(state)
-        self.mean, self.step, self.wall_s = kept["mean"], kept["step"], kept["wall_s"]
+    def _load(self, path: Path) -> None:
+        expected = f"a checkpoint of the run that {self.folder / 'settings.yaml'} describes"
+        try:
+            kept = load_weights(path, expected, device=self.device)
+            self.network.load_state_dict(kept["network"])
+            for rule, state in zip(self.rules, kept["rules"], strict=True):
+                rule.load_state_dict(state)
+            self.mean, self.step, self.wall_s = kept["mean"], kept["step"], kept["wall_s"]
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise ValueError(
+                f"{path} isn't {expected}; put back what belongs together, or give another RUN, where a new one begins"
+            ) from error
 
     def save(self) -> None:
         """Write the checkpoint, and the running mean of the weights."""
@@ -221,9 +236,33 @@ def rules_of(network: nn.Module, settings: Settings) -> list[torch.optim.Optimiz
 
 def save_whole(what: object, path: Path) -> None:
     """Write a file of torch's so that it is there whole or not at all."""
-    part = path.with_name(f".{path.name}")
-    torch.save(what, part)
-    part.replace(path)
+    buffer = io.BytesIO()
+    torch.save(what, buffer)
+    write_whole(path, buffer.getvalue())
+
+
+def end_line(path: Path) -> None:
+    """End the last line of a log that was cut off, as by a killed run, so that the next one isn't lost with it."""
+    if path.is_file() and (content := path.read_bytes()) and not content.endswith(b"\n"):
+        with path.open("ab") as file:
+            file.write(b"\n")
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Read the lines of a log; one that was cut off, as by a killed run, is left out.
+
+    Raises:
+        ValueError: Nothing was learnt yet.
+        OSError: It can't be read.
+    """
+    lines = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(json.JSONDecodeError):
+            lines.append(json.loads(line))
+    known = [line for line in lines if isinstance(line, dict) and isinstance(line.get("wall_s"), int | float)]
+    if not any("loss" in line for line in known):
+        raise ValueError(f"{path} tells of no step that was learnt; train first, then draw")
+    return known
 
 
 def rate_at(step: int, passed: float, settings: Settings) -> float:
@@ -349,12 +388,17 @@ class Clock:
 
 
 def plot(folder: Path, path: Path) -> None:
-    """Draw a run's loss and gains over its hours."""
+    """Draw a run's loss and gains over its hours.
+
+    Raises:
+        ValueError: There is nothing to draw, or no such kind of picture.
+        OSError: The log can't be read, or the picture can't be written.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     mpl.rcParams["svg.hashsalt"] = "separator"
-    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = read_log(folder / "log.jsonl")
     figure = Figure(figsize=(8, 6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     losses = [(line["wall_s"] / 3600, line["loss"]) for line in lines if "loss" in line]
@@ -384,16 +428,24 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--corpus", type=Path, action="append", metavar="CORPUS", help="a bank; validated on the first")
     parser.add_argument("--rooms", type=Path, metavar="ROOMS", help="the rooms")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="what is trained, and how (default: bands.yaml)")
-    parser.add_argument("--device", default="cpu", help="of torch: cpu (the default) or cuda")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of torch: cpu (the default) or cuda")
     parser.add_argument("--threads", type=positive, default=1, metavar="N", help="that share a step (default 1)")
     parser.add_argument("--workers", type=natural, default=0, metavar="N", help="processes that draw (default 0)")
-    parser.add_argument("--steps", type=float, default=math.inf, metavar="N", help="stop after so many, in all")
-    parser.add_argument("--hours", type=float, default=math.inf, metavar="H", help="stop after so many, in all")
+    parser.add_argument("--steps", type=above_zero, default=math.inf, metavar="N", help="stop after so many, in all")
+    parser.add_argument("--hours", type=above_zero, default=math.inf, metavar="H", help="stop after so many, in all")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the run's curve, and train nothing")
     parsed = parser.parse_args(arguments)
     if not parsed.plot and not (parsed.corpus and parsed.rooms):
         parser.error("--corpus and --rooms are needed to train")
     return parsed
+
+
+def above_zero(text: str) -> float:
+    """Read a number above zero, not only whole ones, from the command line."""
+    with suppress(ValueError):
+        if (number := float(text)) > 0:
+            return number
+    raise argparse.ArgumentTypeError(f"expected a number above zero, got {text!r}")
 
 
 def settings_of(parsed: argparse.Namespace) -> Settings:
@@ -403,7 +455,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
         given = parsed.settings or Path(__file__).with_name("bands.yaml")
         settings = read_description(given, Settings)
         parsed.run.mkdir(parents=True, exist_ok=True)
-        kept.write_text(settings.lines(), "utf-8")
+        write_whole(kept, settings.lines().encode())
     return read_description(kept, Settings)
 
 
@@ -424,8 +476,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         print(f"train.py: {error.name} isn't installed; see the README of models/separator", file=sys.stderr)
         return 2
-    except (ValueError, OSError) as error:
-        print(f"train.py: {error}", file=sys.stderr)
+    except (ValueError, OSError, AudioError) as error:
+        print(f"train.py: {told(error)}", file=sys.stderr)
         return 2
     return 0
 
