@@ -53,9 +53,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(run: Path, data: Path, *more: str) -> int:
-    """Start a run, or go on with it."""
-    known = ["--corpus", str(data), "--rooms", str(data / "rooms"), "--settings", str(data / "settings.yaml")]
-    return train.main([str(run), *known, *more])
+    """Train a small network."""
+    return go_on(run, data, "--settings", str(data / "settings.yaml"), *more)
+
+
+def go_on(run: Path, data: Path, *more: str) -> int:
+    """Train on, with the run's own settings."""
+    return train.main([str(run), "--corpus", str(data), "--rooms", str(data / "rooms"), *more])
 
 
 def log_of(run: Path) -> list[dict[str, object]]:
@@ -112,10 +116,38 @@ def test_a_stopped_run_continues_its_count_and_its_clock(tmp_path: Path, data: P
 def test_a_run_keeps_the_settings_of_its_first_start(tmp_path: Path, data: Path) -> None:
     run = tmp_path / "run"
     assert start(run, data, "--steps", "1") == 0
-    (tmp_path / "other.yaml").write_text(SETTINGS.replace("width: 4", "width: 8"))
-    assert start(run, data, "--steps", "1", "--settings", str(tmp_path / "other.yaml")) == 0
+    assert go_on(run, data, "--steps", "2") == 0
     shape = read_description(run / "settings.yaml", train.Settings).shape
     assert shape == BandsShape(width=4, layers=1)
+    assert torch.load(run / "last.pt")["step"] == 2
+
+
+def test_other_settings_than_the_runs_are_refused(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, other = tmp_path / "run", tmp_path / "other.yaml"
+    assert start(run, data, "--steps", "1") == 0
+    other.write_text(SETTINGS.replace("width: 4", "width: 8"))
+    assert start(run, data, "--steps", "2", "--settings", str(other)) == 2
+    assert capsys.readouterr().err == (
+        f"train.py: {run} is a run with other settings than {other}: name another folder\n"
+    )
+    assert torch.load(run / "last.pt")["step"] == 1
+
+
+def test_a_start_that_fails_keeps_no_settings(tmp_path: Path, data: Path) -> None:
+    run = tmp_path / "run"
+    assert train.main([str(run), "--corpus", str(data), "--rooms", str(tmp_path / "none")]) == 2
+    assert not run.exists()
+
+
+def test_a_run_says_where_its_log_is_and_how_far_it_got(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start(tmp_path, data, "--steps", "2")
+    first, last = capsys.readouterr().out.splitlines()
+    assert first == f"from step 0 on; loss and gains: {tmp_path / 'log.jsonl'}"
+    assert last.startswith(f"{tmp_path} is at step 2, after 0.0")
 
 
 def test_a_run_logs_gains_of_both_sources(tmp_path: Path, data: Path) -> None:
@@ -294,7 +326,7 @@ def test_a_checkpoint_that_is_not_the_runs_is_one_line(
         kept = (tmp_path / "settings.yaml").read_text().replace("width: 4", "width: 8")
         (tmp_path / "settings.yaml").write_text(kept)
     last.write_bytes({"half": content[: len(content) // 2], "empty": b"", "another's": mean}.get(broken, content))
-    assert start(tmp_path, data, "--steps", "2") == 2
+    assert go_on(tmp_path, data, "--steps", "2") == 2
     assert capsys.readouterr().err == (
         f"train.py: {last} isn't a checkpoint of the run that {tmp_path / 'settings.yaml'} describes; put back what "
         "belongs together, or give another RUN, where a new one begins\n"

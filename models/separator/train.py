@@ -62,6 +62,8 @@ from whole import write_whole  # isort: skip
 
 from cascade.errors import AudioError
 
+KEPT: Final = "settings.yaml"
+LOG: Final = "log.jsonl"
 SAVE_EVERY_S: Final = 120.0
 VALIDATE_EVERY_S: Final = 900.0
 READ_EVERY: Final = 400  # steps after which the speech is read again
@@ -155,10 +157,10 @@ class Run:
         self.step, self.wall_s = 0, 0.0
         if (folder / "last.pt").is_file():
             self._load(folder / "last.pt")
-        end_line(folder / "log.jsonl")
+        end_line(folder / LOG)
 
     def _load(self, path: Path) -> None:
-        expected = f"a checkpoint of the run that {self.folder / 'settings.yaml'} describes"
+        expected = f"a checkpoint of the run that {self.folder / KEPT} describes"
         try:
             kept = load_weights(path, expected, device=self.device)
             self.network.load_state_dict(kept["network"])
@@ -169,6 +171,14 @@ class Run:
             raise ValueError(
                 f"{path} isn't {expected}; put back what belongs together, or give another RUN, where a new one begins"
             ) from error
+
+    def begin(self) -> None:
+        """Keep the settings, from the first start on that gets so far, and say where the log is."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / KEPT).is_file():
+            write_whole(self.folder / KEPT, self.settings.lines().encode())
+        self.log(parameters=count_parameters(self.network), device=self.device, threads=self.threads)
+        print(f"from step {self.step} on; loss and gains: {self.folder / LOG}", flush=True)
 
     def save(self) -> None:
         """Write the checkpoint, and the running mean of the weights."""
@@ -216,7 +226,7 @@ class Run:
     def log(self, **what: object) -> None:
         """Add a line to the log."""
         line = {"step": self.step, "wall_s": round(self.wall_s, 1), **what}
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+        with (self.folder / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
 
@@ -339,7 +349,7 @@ def train(run: Run, where: Where, steps: float, hours: float, workers: int) -> N
     """Train until so many steps or hours have passed, all starts together."""
     validation, known = Validation.draw(where, run.settings.validated), Known()
     rooms = read_rooms(where.rooms, "train")
-    run.log(parameters=count_parameters(run.network), device=run.device, threads=run.threads)
+    run.begin()
     clock = Clock(run)
     validated_s = saved_s = run.wall_s
     hurried: dict[tuple[int, int], Any] = {}
@@ -398,7 +408,7 @@ def plot(folder: Path, path: Path) -> None:
     from matplotlib.figure import Figure
 
     mpl.rcParams["svg.hashsalt"] = "separator"
-    lines = read_log(folder / "log.jsonl")
+    lines = read_log(folder / LOG)
     figure = Figure(figsize=(8, 6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     losses = [(line["wall_s"] / 3600, line["loss"]) for line in lines if "loss" in line]
@@ -449,14 +459,19 @@ def above_zero(text: str) -> float:
 
 
 def settings_of(parsed: argparse.Namespace) -> Settings:
-    """The run's settings; those of its first start, where there was one."""
-    kept = parsed.run / "settings.yaml"
+    """The run's settings; those of its first start, where there was one.
+
+    Raises:
+        ValueError: What is given is no settings, or other ones than the run's.
+        OSError: A file can't be read.
+    """
+    kept = parsed.run / KEPT
     if not kept.is_file():
-        given = parsed.settings or Path(__file__).with_name("bands.yaml")
-        settings = read_description(given, Settings)
-        parsed.run.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, settings.lines().encode())
-    return read_description(kept, Settings)
+        return read_description(parsed.settings or Path(__file__).with_name("bands.yaml"), Settings)
+    settings = read_description(kept, Settings)
+    if parsed.settings and read_description(parsed.settings, Settings) != settings:
+        raise ValueError(f"{parsed.run} is a run with other settings than {parsed.settings}: name another folder")
+    return settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -473,6 +488,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             train(run, Where(parsed.corpus, parsed.rooms), parsed.steps, parsed.hours, parsed.workers)
         except KeyboardInterrupt:
             run.save()
+        print(f"{run.folder} is at step {run.step}, after {run.wall_s / 3600:.2f} hours")
     except ModuleNotFoundError as error:
         print(f"train.py: {error.name} isn't installed; see the README of models/separator", file=sys.stderr)
         return 2
