@@ -20,7 +20,7 @@ from cascade.machine import Machine
 from cascade.manifests import QUICK, Manifest, Needs, State, glance, models_of, worst
 from cascade.output.models import shown_size
 from cascade.provenance import extras_of, installed, requirements, versions
-from cascade.settings import AnyStage, MainSpeakerSettings
+from cascade.settings import AnswererSettings, MainSpeakerSettings, StreamSettings
 
 CPU: Final = "cpu"
 
@@ -196,7 +196,7 @@ def unheard(recordings: Sequence[Path | str]) -> Iterator[Problem]:
             yield Problem(what, fix or "name a recording that can be read, or leave it out")
 
 
-def _row(stage: AnyStage, models: Mapping[str, State]) -> Row:
+def _row(stage: StreamSettings | AnswererSettings, models: Mapping[str, State]) -> Row:
     return Row(stage.use, stage.takes.__name__, stage.gives.__name__, stage.lookahead_s, stage.extra, models)
 
 
