@@ -676,7 +676,7 @@ def test_two_recordings_with_the_same_samples_are_two(tmp_path: Path) -> None:
 def test_a_full_disk_stops_the_run_at_once(folder: Path, tmp_path: Path) -> None:
     rig = Rig()
     plan = tones.plan_of(folder)
-    with full_disk(4000), pytest.raises(OutputError, match="make room"):
+    with full_disk(6000), pytest.raises(OutputError, match="make room"):
         run(plan, tmp_path, rig)
     assert rig.hearings < 4  # of eight
 
