@@ -40,7 +40,8 @@ from cascade.types import Answer, Outcome, Question, Transcript
 # benchmarks/answering.py SCENES_DIR` fits them to the selective mode alone, also with each scene left out of the fit,
 # and prints both (0.37 to 0.41, the same answers). GENERAL_THRESHOLD: it prints for several how many questions are
 # answered, and how many about another recording, which nothing in this one answers, are declined, at 0.2 three of
-# four. It was chosen with the results on heard transcripts of these scenes and of the small benchmark in view. OPEN_THRESHOLD and KIND_BONUS: the same questions without their options, in-sample. The bonus finds 77 of 120
+# four. It was chosen with the results on heard transcripts of these scenes and of the small benchmark in view.
+# OPEN_THRESHOLD and KIND_BONUS: the same questions without their options, in-sample. The bonus finds 77 of 120
 # answers instead of 74; at the threshold 53 % get the right sentence and 24 % a wrong one, and 39 of 40 questions
 # about what was withheld get "I don't know".
 COSINE_WEIGHT: Final = 0.5
