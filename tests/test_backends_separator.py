@@ -115,6 +115,19 @@ def test_what_is_no_onnx_file_is_refused_unloaded(tmp_path: Path, content: bytes
         separator.check_file(path)
 
 
+def test_a_network_whose_weights_are_in_another_file_is_refused(saved: Path, tmp_path: Path) -> None:
+    """The record of a run names one checksum: it would stay as it is while the weights change."""
+    import onnx
+
+    path = tmp_path / "split.onnx"
+    onnx.save(onnx.load(saved), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert (tmp_path / "weights.bin").stat().st_size
+    with pytest.raises(ModelError) as caught:
+        separator.load(path)
+    problem = "keeps weights in another file, which its checksum would not tell of"
+    assert str(caught.value) == f"{path} {problem}{EXPECTED}"
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none.onnx") == (
         f"{tmp_path / 'none.onnx'} cannot be read (No such file or directory){EXPECTED}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,9 @@ _TRIED: Final = 5
 
 _BEGIN: Final = b"\x08"
 """What an ONNX file begins with: its first field, the version of its format."""
+
+_OUTSIDE: Final = b"\n\x08location"
+"""How an ONNX file says that weights are in another one (github.com/onnx/onnx, docs/ExternalData.md), as protobuf."""
 
 _FIX: Final = f"expected {MODEL}, or a file that models/separator/export.py wrote; name such a one"
 
@@ -67,11 +71,14 @@ def check_file(path: Path) -> None:
         raise ModelError(f"{path} is no file; {_FIX}")
     try:
         with path.open("rb") as file:
-            begin = file.read(len(_BEGIN))
+            is_onnx = file.read(len(_BEGIN)) == _BEGIN
+            outside = is_onnx and mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ).find(_OUTSIDE) >= 0
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}); {_FIX}") from None
-    if begin != _BEGIN:
+    if not is_onnx:
         raise ModelError(f"{path} is no ONNX file; {_FIX}")
+    if outside:
+        raise ModelError(f"{path} keeps weights in another file, which its checksum would not tell of; {_FIX}")
 
 
 def files(path: Path) -> tuple[Path, ...]:
