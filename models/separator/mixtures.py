@@ -172,6 +172,8 @@ class Recipe:
     Attributes:
         length: Of a mixture, in samples.
         absent: Share of mixtures without the one near.
+        narrow: Share of those near who come through a telephone's band, as from a loudspeaker: a narrow band is no sign
+            of distance.
         others: How many speak further away, and how often.
         level_db: How much softer they are than the one near.
         gaps: Share of them who say a sentence now and then; the others talk on.
@@ -186,6 +188,7 @@ class Recipe:
 
     length: int = seconds(4.0)
     absent: float = 0.08
+    narrow: float = 0.12
     others: Mapping[int, float] = field(default_factory=lambda: {0: 0.08, 1: 0.65, 2: 0.18, 3: 0.09})
     level_db: tuple[float, float] = (-18.0, -3.0)
     gaps: float = 0.4
@@ -193,7 +196,7 @@ class Recipe:
     television: float = 0.1
     noise: float = 0.85
     snr_db: tuple[float, float] = (12.0, 40.0)
-    telephone: float = 0.08
+    telephone: float = 0.16
     low_pass: float = 0.08
     clipped: float = 0.08
     first: float = 0.15
@@ -212,6 +215,8 @@ def draw_mixture(recipe: Recipe, speech: Speech, rooms: Rooms, rng: np.random.Ge
     voices = rng.choice(len(speech.voices), min(1 + count, len(speech.voices)), replace=False)
     near = rooms.near[room, rng.integers(rooms.near.shape[1])]
     foreground = render(recipe, speech, int(voices[0]), near, 0.0, rng)
+    if rng.random() < recipe.narrow:
+        foreground = band_pass(foreground, *TELEPHONE_HZ)
     if rng.random() < recipe.absent:
         foreground = np.zeros_like(foreground)
     places = rng.permutation(rooms.far.shape[1])
