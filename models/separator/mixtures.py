@@ -214,9 +214,9 @@ def draw_mixture(recipe: Recipe, speech: Speech, rooms: Rooms, rng: np.random.Ge
     count = draw_weighted(recipe.others, rng)
     voices = rng.choice(len(speech.voices), min(1 + count, len(speech.voices)), replace=False)
     near = rooms.near[room, rng.integers(rooms.near.shape[1])]
-    foreground = render(recipe, speech, int(voices[0]), near, 0.0, rng)
     if rng.random() < recipe.narrow:
-        foreground = band_pass(foreground, *TELEPHONE_HZ)
+        near = band_pass(near.astype(np.float32), *TELEPHONE_HZ).astype(np.float16)
+    foreground = render(recipe, speech, int(voices[0]), near, 0.0, rng)
     if rng.random() < recipe.absent:
         foreground = np.zeros_like(foreground)
     places = rng.permutation(rooms.far.shape[1])
