@@ -58,6 +58,7 @@ BABBLERS = 5
 LOW_PASS_HZ: Final = (3000.0, 7000.0)
 CLIP: Final = (0.25, 0.9)  # where it bends, as a share of the loudest sample
 TILT: Final = 0.4  # how much a microphone may favour high or low tones, as the coefficient of its filter
+RINGING: Final = seconds(0.02)  # after a click through a band
 
 PCM: Final = (-32768, 32767)
 Pcm: TypeAlias = npt.NDArray[np.int16]
@@ -215,7 +216,7 @@ def draw_mixture(recipe: Recipe, speech: Speech, rooms: Rooms, rng: np.random.Ge
     voices = rng.choice(len(speech.voices), min(1 + count, len(speech.voices)), replace=False)
     near = rooms.near[room, rng.integers(rooms.near.shape[1])]
     if rng.random() < recipe.narrow:
-        near = band_pass(near.astype(np.float32), *TELEPHONE_HZ).astype(np.float16)
+        near = band_pass(np.pad(near.astype(np.float32), (0, RINGING)), *TELEPHONE_HZ).astype(np.float16)
     foreground = render(recipe, speech, int(voices[0]), near, 0.0, rng)
     if rng.random() < recipe.absent:
         foreground = np.zeros_like(foreground)
