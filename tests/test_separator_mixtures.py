@@ -83,6 +83,18 @@ def test_what_speech_said_before_does_not_change_a_mixture() -> None:
     assert draw(mixtures.PLAIN, 5).mixture.tobytes() == again.mixture.tobytes()
 
 
+def test_speech_that_is_hurried_beforehand_is_not_hurried_again() -> None:
+    """Else each process that draws would do so anew, in every round."""
+    speech = mixtures.Speech(SPEECH.voices)
+    speech.hurry()
+    before = dict(speech.hurried)
+    assert len(before) == (len(mixtures.TEMPI) - 1) * sum(map(len, SPEECH.voices))
+    again = mixtures.draw_mixture(mixtures.PLAIN, speech, ROOMS, np.random.default_rng(5))
+    assert all(speech.hurried[key] is kept for key, kept in before.items())
+    assert len(speech.hurried) == len(before)
+    assert again.mixture.tobytes() == draw(mixtures.PLAIN, 5).mixture.tobytes()
+
+
 def test_the_one_near_may_be_absent_and_so_may_the_others() -> None:
     assert not draw(replace(CLEAN, absent=1.0), 0).foreground.any()
     assert not draw(replace(CLEAN, others={0: 1.0}), 0).background.any()

@@ -105,6 +105,13 @@ class Speech:
             kept = self.hurried[id(line), tempo] = line, resample(line, tempo)
         return kept[1]
 
+    def hurry(self) -> None:
+        """Speak every line at every tempo, for workers to find: what they make themselves ends with them."""
+        for voice in self.voices:
+            for line in voice:
+                for tempo in TEMPI:
+                    self.at_tempo(line, tempo)
+
 
 Known: TypeAlias = dict[Path, Pcm]
 """Lines that were read already, by file."""
