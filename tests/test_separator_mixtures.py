@@ -21,7 +21,7 @@ from mixing import to_flac
 
 ROOMS = mixtures.Rooms(np.ones((3, 2, 1), np.float16), np.ones((3, 4, 1), np.float16))
 CLEAN = replace(
-    mixtures.AT_10_DB, noise=0.0, telephone=0.0, low_pass=0.0, clipped=0.0, first=0.0, level_spread_db=0.0,
+    mixtures.AT_10_DB, noise=0.0, narrow=0.0, telephone=0.0, low_pass=0.0, clipped=0.0, first=0.0, level_spread_db=0.0,
     television=0.0, length=seconds(2.0),
 )  # fmt: skip
 
@@ -83,6 +83,18 @@ def test_what_speech_said_before_does_not_change_a_mixture() -> None:
     assert draw(mixtures.PLAIN, 5).mixture.tobytes() == again.mixture.tobytes()
 
 
+def test_speech_that_is_hurried_beforehand_is_not_hurried_again() -> None:
+    """Else each process that draws would do so anew, in every round."""
+    speech = mixtures.Speech(SPEECH.voices)
+    speech.hurry()
+    before = dict(speech.hurried)
+    assert len(before) == (len(mixtures.TEMPI) - 1) * sum(map(len, SPEECH.voices))
+    again = mixtures.draw_mixture(mixtures.PLAIN, speech, ROOMS, np.random.default_rng(5))
+    assert all(speech.hurried[key] is kept for key, kept in before.items())
+    assert len(speech.hurried) == len(before)
+    assert again.mixture.tobytes() == draw(mixtures.PLAIN, 5).mixture.tobytes()
+
+
 def test_the_one_near_may_be_absent_and_so_may_the_others() -> None:
     assert not draw(replace(CLEAN, absent=1.0), 0).foreground.any()
     assert not draw(replace(CLEAN, others={0: 1.0}), 0).background.any()
@@ -103,10 +115,25 @@ def test_a_telephone_lets_nothing_deep_or_high_through() -> None:
         assert inside > 0.95 * power.sum()
 
 
+def test_a_narrow_band_is_the_near_ones_alone() -> None:
+    high = [high_share(draw(replace(CLEAN, narrow=narrow), 0)) for narrow in (0.0, 1.0)]
+    assert high[1][0] < 0.01 * high[0][0]
+    assert high[1][1] == high[0][1]
+
+
+def high_share(drawn: mixtures.Mixture) -> tuple[float, float]:
+    """Share of the power of either source that is above 5 kHz."""
+    powers = [np.abs(np.fft.rfft(source)) ** 2 for source in (drawn.foreground, drawn.background)]
+    first = 5000 * (len(powers[0]) - 1) // 8000
+    foreground, background = (float(power[first:].sum() / power.sum()) for power in powers)
+    return foreground, background
+
+
 def test_noise_belongs_to_nobody() -> None:
-    drawn = draw(replace(CLEAN, noise=1.0, snr_db=(20.0, 20.0)), 0)
-    noise = drawn.mixture - drawn.foreground - drawn.background
-    assert level_db(drawn.foreground) - level_db(noise) == pytest.approx(20, abs=2.5)
+    noisy = [draw(replace(CLEAN, noise=1.0, snr_db=(20.0, 20.0)), seed) for seed in range(8)]
+    noises = [drawn.mixture - drawn.foreground - drawn.background for drawn in noisy]
+    ratios = [level_db(drawn.foreground) - level_db(noise) for drawn, noise in zip(noisy, noises, strict=True)]
+    assert np.mean(ratios) == pytest.approx(20, abs=1.5)
 
 
 @pytest.mark.parametrize("kind", NOISES)

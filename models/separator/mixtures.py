@@ -58,6 +58,7 @@ BABBLERS = 5
 LOW_PASS_HZ: Final = (3000.0, 7000.0)
 CLIP: Final = (0.25, 0.9)  # where it bends, as a share of the loudest sample
 TILT: Final = 0.4  # how much a microphone may favour high or low tones, as the coefficient of its filter
+RINGING: Final = seconds(0.02)  # after a click through a band
 
 PCM: Final = (-32768, 32767)
 Pcm: TypeAlias = npt.NDArray[np.int16]
@@ -103,6 +104,13 @@ class Speech:
         if kept is None:  # with the line itself, so that its id stays its own
             kept = self.hurried[id(line), tempo] = line, resample(line, tempo)
         return kept[1]
+
+    def hurry(self) -> None:
+        """Speak every line at every tempo, for workers to find: what they make themselves ends with them."""
+        for voice in self.voices:
+            for line in voice:
+                for tempo in TEMPI:
+                    self.at_tempo(line, tempo)
 
 
 Known: TypeAlias = dict[Path, Pcm]
@@ -172,6 +180,8 @@ class Recipe:
     Attributes:
         length: Of a mixture, in samples.
         absent: Share of mixtures without the one near.
+        narrow: Share of those near who come through a telephone's band, as from a loudspeaker: a narrow band is no sign
+            of distance.
         others: How many speak further away, and how often.
         level_db: How much softer they are than the one near.
         gaps: Share of them who say a sentence now and then; the others talk on.
@@ -186,6 +196,7 @@ class Recipe:
 
     length: int = seconds(4.0)
     absent: float = 0.08
+    narrow: float = 0.12
     others: Mapping[int, float] = field(default_factory=lambda: {0: 0.08, 1: 0.65, 2: 0.18, 3: 0.09})
     level_db: tuple[float, float] = (-18.0, -3.0)
     gaps: float = 0.4
@@ -193,7 +204,7 @@ class Recipe:
     television: float = 0.1
     noise: float = 0.85
     snr_db: tuple[float, float] = (12.0, 40.0)
-    telephone: float = 0.08
+    telephone: float = 0.16
     low_pass: float = 0.08
     clipped: float = 0.08
     first: float = 0.15
@@ -211,6 +222,8 @@ def draw_mixture(recipe: Recipe, speech: Speech, rooms: Rooms, rng: np.random.Ge
     count = draw_weighted(recipe.others, rng)
     voices = rng.choice(len(speech.voices), min(1 + count, len(speech.voices)), replace=False)
     near = rooms.near[room, rng.integers(rooms.near.shape[1])]
+    if rng.random() < recipe.narrow:
+        near = band_pass(np.pad(near.astype(np.float32), (0, RINGING)), *TELEPHONE_HZ).astype(np.float16)
     foreground = render(recipe, speech, int(voices[0]), near, 0.0, rng)
     if rng.random() < recipe.absent:
         foreground = np.zeros_like(foreground)

@@ -360,6 +360,8 @@ def train(run: Run, where: Where, steps: float, hours: float, workers: int) -> N
     while passed() < 1:
         speech = Speech(read_speech(where.corpora, "train", known).voices, hurried)
         run.log(speech=describe(speech))
+        if workers:
+            speech.hurry()
         first = run.step * run.settings.batch
         drawn = Drawn(PLAIN, speech, rooms, run.settings.seed, first, READ_EVERY * run.settings.batch)
         losses: list[float] = []
