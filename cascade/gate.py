@@ -26,6 +26,7 @@ from cascade.errors import ConfigError, EnrolmentError
 from cascade.evidence import FRAME, REACH, Judge, Known, band_weights, observe
 from cascade.overlap import (
     OverlapPolicy,
+    foreground_of,
     foreground_parts,
     is_in_foreground,
     is_separated,
@@ -514,7 +515,7 @@ class MainSpeaker:
 
     def _handed(self, turn: SpeakerTurn, span: Span) -> Samples:
         """Return the samples of a part of a turn that go on."""
-        return _cut(turn.source if self._is_of_foreground(turn) else turn.samples, turn, span)
+        return foreground_of(turn, span) if self._is_of_foreground(turn) else _cut(turn.samples, turn, span)
 
     def _handed_of_anyone(self, turn: SpeakerTurn, span: Span) -> Samples:
         """Return the same where everyone is admitted: the mixture, then, where separation failed."""

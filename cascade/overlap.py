@@ -1,7 +1,7 @@
 """What of a turn may go on where others speak in it: what was separated, in place of the mixture.
 
     separate     turn -> stretches (where others speak) -> source_turn, which the gate judges -> with_source
-    foreground   piece of a turn -> foreground_parts -> is_in_foreground
+    foreground   piece of a turn -> foreground_parts -> is_in_foreground -> foreground_of
 
 A stretch is judged by itself: beside it the speaker is alone, and a window of the encoder that reached there would
 vouch for whoever is in the source. Only how loud it is there, in each band, is shown to the judge, as of any turn.
@@ -32,7 +32,8 @@ class OverlapPolicy(StrEnum):
     SEPARATE = "separate"
     """The main speaker's source, where it is verified to be theirs."""
     FOREGROUND = "foreground"
-    """The foreground in place of the mixture, everywhere: wherever the main speaker is heard in both."""
+    """The foreground in place of the mixture, everywhere, with a little of all else: wherever the main speaker is heard
+    in both."""
 
 
 JOINED: Final = seconds(0.3)
@@ -133,6 +134,24 @@ def foreground_parts(turn: SpeakerTurn, span: Span) -> list[Span]:
     lacking = united(itertools.compress(cells, wrong | failed))
     edges = {edge for one in lacking if len(one) >= LOUD_OVERLAP for edge in (one.start, one.end)}
     return [Span(*pair) for pair in itertools.pairwise(sorted({span.start, span.end, *edges}))]
+
+
+REST: Final = np.float32(10 ** (-10 / 20))
+"""Share, in amplitude, of what else is heard that goes on with the foreground (-10 dB).
+
+What a network cuts out of a voice costs speech recognition more than what it leaves beside it; a part of the mixture
+mends that (arXiv 2201.06685). On the eight scenes of the README, enrolled and dominant, the word error rate was 5.1 and
+5.0 % of the foreground alone, 4.5 and 4.6 with 0.15 or 0.5 of the rest, 4.4 and 4.6 with 0.3; at 1, 5.2 and 5.2, some
+of a bystander's words were in the text. So it is no more than helps.
+"""
+
+
+def foreground_of(turn: SpeakerTurn, span: Span) -> Samples:
+    """Return what goes on of a part of a turn (n_samples,): its source, the foreground, and REST of all else."""
+    place = _place(turn, span)
+    source, mixture = turn.source[place], turn.samples[place]
+    handed: Samples = source + REST * (mixture - source)
+    return handed
 
 
 def is_in_foreground(turn: SpeakerTurn, span: Span) -> bool:
