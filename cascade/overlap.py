@@ -147,10 +147,13 @@ of a bystander's words were in the text. So it is no more than helps.
 
 
 def foreground_of(turn: SpeakerTurn, span: Span) -> Samples:
-    """Return what goes on of a part of a turn (n_samples,): its source, the foreground, and REST of all else."""
+    """Return what goes on of a part of a turn (n_samples,): its source, the foreground, and REST of all else.
+
+    Where the source is silent, as where separation failed for a moment, nothing goes on.
+    """
     place = _place(turn, span)
     source, mixture = turn.source[place], turn.samples[place]
-    handed: Samples = source + REST * (mixture - source)
+    handed: Samples = np.where(source == 0, source, source + REST * (mixture - source))
     return handed
 
 

@@ -16,6 +16,7 @@ from cascade.overlap import (
     FADE,
     JOINED,
     STEP,
+    foreground_of,
     foreground_parts,
     is_in_foreground,
     is_separated,
@@ -197,6 +198,32 @@ ALL = Span(START, START + seconds(2))
 )
 def test_who_is_in_the_foreground_has_more_than_a_quarter_of_the_power_there(source: Samples, expected: bool) -> None:
     assert is_in_foreground(turn_of(full(0.4), source), ALL) is expected
+
+
+def test_with_the_foreground_goes_a_tenth_of_the_power_of_the_rest() -> None:
+    source = np.linspace(0.1, 0.3, seconds(2), dtype=np.float32)
+    turn = turn_of(full(0.4), source)
+    part = Span(START + seconds(0.5), START + seconds(1))
+    rest = foreground_of(turn, part) - source[seconds(0.5) : seconds(1)]
+    expected = (0.4 - source[seconds(0.5) : seconds(1)]) / np.sqrt(10)
+    np.testing.assert_allclose(rest, expected, atol=1e-6)
+
+
+def test_where_all_is_in_the_foreground_it_is_what_was_heard() -> None:
+    turn = turn_of(full(0.4), full(0.4))
+    handed = foreground_of(turn, ALL)
+    np.testing.assert_array_equal(handed, turn.samples)
+    assert not np.shares_memory(handed, turn.samples)
+    assert not np.shares_memory(handed, turn.source)
+
+
+def test_where_separation_failed_for_a_moment_nothing_goes_on() -> None:
+    source = full(0.3)
+    source[seconds(1) : seconds(1.1)] = 0
+    handed = foreground_of(turn_of(full(0.4), source), ALL)
+    assert not handed[seconds(1) : seconds(1.1)].any()
+    assert handed[: seconds(1)].all()
+    assert handed[seconds(1.1) :].all()
 
 
 def test_a_mixture_that_is_no_number_is_nowhere() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,7 +71,7 @@ def check_file(path: Path) -> None:
     try:
         with path.open("rb") as file:
             is_onnx = file.read(len(_BEGIN)) == _BEGIN
-            outside = is_onnx and mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ).find(_OUTSIDE) >= 0
+            outside = is_onnx and _OUTSIDE in file.read()
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}); {_FIX}") from None
     if not is_onnx:
