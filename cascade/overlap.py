@@ -142,7 +142,8 @@ REST: Final = np.float32(10 ** (-10 / 20))
 What a network cuts out of a voice costs speech recognition more than what it leaves beside it; a part of the mixture
 mends that (arXiv 2201.06685). On the eight scenes of the README, enrolled and dominant, the word error rate was 5.1 and
 5.0 % of the foreground alone, 4.5 and 4.6 with 0.15 or 0.5 of the rest, 4.4 and 4.6 with 0.3; at 1, 5.2 and 5.2, some
-of a bystander's words were in the text. So it is no more than helps.
+of a bystander's words were in the text. So it is no more than helps. On nine harder scenes it changed nothing: 23.8 and
+13.3 %, of the foreground alone 23.9 and 13.3, of the mixture 24.2 and 13.7.
 """
 
 
